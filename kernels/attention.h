@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interval attention: the one attention kernel of block diffusion. Every query row reads one
+// interval of each key source; causal, block-causal, document, window and shard masks are all
+// intervals (docs/csbp.md).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/tensor.h"
+
+namespace bdlm {
+
+/// Keys [lo, hi) of a source; lo >= hi is empty. Written by the plan, read by the kernels.
+struct Interval {
+  std::int32_t lo = 0;
+  std::int32_t hi = 0;
+  bool operator==(const Interval&) const = default;
+};
+
+struct AttentionShape {
+  std::int64_t heads = 0;     // query heads
+  std::int64_t kv_heads = 0;  // divides heads; query head h reads key head h / (heads / kv_heads)
+  std::int64_t head_dim = 0;
+  double scale = 0;  // of the scores, usually 1 / sqrt(head_dim)
+};
+
+struct KeySource {
+  Tensor key, value;                  // [keys, kv_heads * head_dim], compute dtype, any row stride
+  const Interval* visible = nullptr;  // one for each query row, in device memory
+};
+
+}  // namespace bdlm

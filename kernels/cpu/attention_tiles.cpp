@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention_tiles.h"
+
+namespace bdlm::attention {
+
+std::vector<QueryTile> query_tiles(std::int64_t rows, std::int64_t rows_per_tile,
+                                   std::span<const KeySource> sources) {
+  constexpr std::int64_t row_cost = 16;  // packing and writing a row, in scores
+  std::vector<QueryTile> tiles;
+  for (std::int64_t first = 0; first < rows; first += rows_per_tile) {
+    QueryTile tile{first, std::min(rows_per_tile, rows - first), 0};
+    tile.cost = row_cost * tile.count;
+    for (const KeySource& source : sources) {
+      for (std::int64_t row = first; row < first + tile.count; ++row) {
+        const Interval seen = source.visible[row];
+        if (seen.lo >= seen.hi) continue;
+        require(seen.lo >= 0 && seen.hi <= source.key.rows,
+                "attention: query row {} reads keys [{}, {}) of a source of {} keys", row, seen.lo,
+                seen.hi, source.key.rows);
+        tile.cost += seen.hi - seen.lo;
+      }
+    }
+    tiles.push_back(tile);
+  }
+  return tiles;
+}
+
+std::int64_t total_cost(std::span<const QueryTile> tiles) {
+  std::int64_t cost = 0;
+  for (const QueryTile& tile : tiles) cost += tile.cost;
+  return cost;
+}
+
+void require_attention(const char* operation, const AttentionShape& shape, const Tensor& q,
+                       std::span<const KeySource> sources) {
+  require(shape.head_dim > 0 && shape.kv_heads > 0 && shape.heads > 0 &&
+              shape.heads % shape.kv_heads == 0,
+          "{}: {} heads of {} channels do not divide over {} key heads", operation, shape.heads,
+          shape.head_dim, shape.kv_heads);
+  require(shape.scale > 0, "{}: the scale of the scores is {}, expected a positive number",
+          operation, shape.scale);
+  require(q.cols == shape.heads * shape.head_dim, "{}: q has {} columns, expected {}", operation,
+          q.cols, shape.heads * shape.head_dim);
+  for (const KeySource& source : sources) {
+    for (const Tensor& x : {source.key, source.value}) {
+      require(x.rows == source.key.rows && x.cols == shape.kv_heads * shape.head_dim &&
+                  x.dtype == q.dtype,
+              "{}: a source's keys and values are {} x {} of {}, expected {} x {} of {}", operation,
+              x.rows, x.cols, name_of(x.dtype), source.key.rows, shape.kv_heads * shape.head_dim,
+              name_of(q.dtype));
+    }
+  }
+}
+
+}  // namespace bdlm::attention

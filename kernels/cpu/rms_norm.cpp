@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Root-mean-square norm (Zhang and Sennrich, arXiv 1910.07467) over a row.
+#include <cmath>
+
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/parallel.h"
+
+namespace bdlm {
+
+void CpuDevice::rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) {
+  require_matrix("rms_norm_forward: weight", weight, 1, x.cols, x.dtype);
+  require_matrix("rms_norm_forward: y", y, x.rows, x.cols, x.dtype);
+  require_matrix("rms_norm_forward: rstd", rstd, x.rows, 1, accumulate_type(x.dtype));
+  dispatch(x.dtype, [&]<class T>() {
+    using A = accumulate_t<T>;
+    const Rows<T> from(x), to(y);
+    const Rows<A> scales(rstd);
+    const T* w = weight.as<T>();
+    parallel_ranges(threads_, x.rows, x.size(), [&](int, std::int64_t first, std::int64_t last) {
+      for (std::int64_t row = first; row < last; ++row) {
+        const T* in = from[row];
+        T* out = to[row];
+        A squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (std::int64_t j = 0; j < x.cols; ++j) squares += load(in[j]) * load(in[j]);
+        const A scale = A(1) / std::sqrt(squares / static_cast<A>(x.cols) + static_cast<A>(eps));
+        scales[row][0] = scale;
+#pragma omp simd
+        for (std::int64_t j = 0; j < x.cols; ++j) store(out[j], load(in[j]) * scale * load(w[j]));
+      }
+    });
+  });
+}
+
+// With n = x rstd: dx = rstd (w dy - n mean(n w dy)) and dw = sum over rows of n dy.
+void CpuDevice::rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
+                                  Tensor dweight) {
+  const DType sum_type = accumulate_type(x.dtype);
+  require_matrix("rms_norm_backward: weight", weight, 1, x.cols, x.dtype);
+  require_matrix("rms_norm_backward: rstd", rstd, x.rows, 1, sum_type);
+  require_matrix("rms_norm_backward: dy", dy, x.rows, x.cols, x.dtype);
+  require_matrix("rms_norm_backward: dx", dx, x.rows, x.cols, x.dtype);
+  require_matrix("rms_norm_backward: dweight", dweight, 1, x.cols, sum_type);
+  if (x.empty()) return;
+  const int team = useful_threads(threads_, x.rows, x.size());
+  const Buffer partials = partial_sums(team, x.cols, sum_type);
+  dispatch(x.dtype, [&]<class T>() {
+    using A = accumulate_t<T>;
+    const Rows<T> inputs(x), gradients(dy), outputs(dx);
+    const Rows<A> scales(rstd), sums(partials);
+    const T* w = weight.as<T>();
+    parallel_ranges(team, x.rows, x.size(), [&](int part, std::int64_t first, std::int64_t last) {
+      A* sum = sums[part];
+      for (std::int64_t row = first; row < last; ++row) {
+        const T* in = inputs[row];
+        const T* grad = gradients[row];
+        T* out = outputs[row];
+        const A scale = scales[row][0];
+        A dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (std::int64_t j = 0; j < x.cols; ++j) {
+          dot += load(in[j]) * load(w[j]) * load(grad[j]);
+        }
+        const A mean = dot * scale / static_cast<A>(x.cols);
+#pragma omp simd
+        for (std::int64_t j = 0; j < x.cols; ++j) {
+          const A normed = load(in[j]) * scale, g = load(grad[j]);
+          store(out[j], load(out[j]) + scale * (load(w[j]) * g - normed * mean));
+          sum[j] += normed * g;
+        }
+      }
+    });
+  });
+  add_partials(partials, dweight);
+}
+
+}  // namespace bdlm

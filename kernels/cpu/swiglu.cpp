@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gated unit of the MLP, silu(gate) * up (Shazeer, arXiv 2002.05202).
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace bdlm {
+
+void CpuDevice::swiglu_forward(Tensor gate_up, Tensor y) {
+  require_matrix("swiglu_forward: gate_up", gate_up, y.rows, 2 * y.cols, y.dtype);
+  dispatch(y.dtype, [&]<class T>() {
+    using A = accumulate_t<T>;
+    const Rows<T> from(gate_up), to(y);
+    parallel_elements(threads_, y.rows, y.cols,
+                      [&](std::int64_t row, std::int64_t first, std::int64_t last) {
+                        const T* gate = from[row];
+                        const T* up = gate + y.cols;
+                        T* out = to[row];
+#pragma omp simd
+                        for (std::int64_t j = first; j < last; ++j) {
+                          const A g = load(gate[j]);
+                          store(out[j], g / (A(1) + fast_exp(-g)) * load(up[j]));
+                        }
+                      });
+  });
+}
+
+void CpuDevice::swiglu_backward(Tensor gate_up, Tensor dy, Tensor dgate_up) {
+  require_matrix("swiglu_backward: gate_up", gate_up, dy.rows, 2 * dy.cols, dy.dtype);
+  require_matrix("swiglu_backward: dgate_up", dgate_up, dy.rows, 2 * dy.cols, dy.dtype);
+  dispatch(dy.dtype, [&]<class T>() {
+    using A = accumulate_t<T>;
+    const Rows<T> inputs(gate_up), gradients(dy), outputs(dgate_up);
+    parallel_elements(threads_, dy.rows, dy.cols,
+                      [&](std::int64_t row, std::int64_t first, std::int64_t last) {
+                        const T* gate = inputs[row];
+                        const T* up = gate + dy.cols;
+                        const T* grad = gradients[row];
+                        T* dgate = outputs[row];
+                        T* dup = dgate + dy.cols;
+#pragma omp simd
+                        for (std::int64_t j = first; j < last; ++j) {
+                          const A g = load(gate[j]), u = load(up[j]), d = load(grad[j]);
+                          const A sigmoid = A(1) / (A(1) + fast_exp(-g));
+                          store(dgate[j], d * u * sigmoid * (A(1) + g * (A(1) - sigmoid)));
+                          store(dup[j], d * g * sigmoid);
+                        }
+                      });
+  });
+}
+
+}  // namespace bdlm

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Final norm, head and cross-entropy over the rows that have a target. The weights are known before
+// anything runs, so a chunk of logits becomes its own gradient in place and at most `chunk` rows of
+// logits exist at a time: never rows x vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/layer_context.h"
+
+namespace bdlm {
+
+struct HeadTensors {
+  Tensor norm, head;    // [1, D], [V, D]
+  Tensor dnorm, dhead;  // their gradients, +=; empty: the loss only
+};
+
+/// Targets of the rows of StepPlan::head, in its order.
+struct HeadTargets {
+  std::span<const std::int32_t> tokens;
+  std::span<const double> weights;  // factor of each cross-entropy in the step's loss
+  std::int64_t excluded = -1;       // an id that is no possible answer
+};
+
+struct HeadResult {
+  std::vector<double> nll;  // cross-entropy of every row, not weighted
+  Buffer dx;                // [rows of x, D]; empty without gradients
+};
+
+/// x [out, D] is the last layer's output; rows: positions in it of the rows with a target.
+HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
+                     std::span<const std::int32_t> rows, const HeadTargets& targets,
+                     std::int64_t chunk);
+
+/// Logits [rows, V] of those rows, accumulate dtype.
+Buffer head_logits(const LayerContext& c, const HeadTensors& t, Tensor x,
+                   std::span<const std::int32_t> rows);
+
+}  // namespace bdlm

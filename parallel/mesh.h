@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mesh of ranks: which axis splits what, and the communicators of every axis. Rank order,
+// fastest first: tensor, csbp, data, pipeline; experts are folded over tensor x csbp x data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "parallel/communicator.h"
+
+namespace bdlm {
+
+struct MeshSizes {
+  int tensor = 1, csbp = 1, data = 1, pipeline = 1, expert = 1;
+  int ranks() const { return tensor * csbp * data * pipeline; }
+};
+
+/// The sizes with `data` filled in from the world. Throws Error, with the sizes that would fit,
+/// when the world does not divide, and for axes that this version does not split (tensor, pipeline
+/// and expert above 1).
+MeshSizes fit_mesh(MeshSizes wanted, int world);
+
+struct MeshPosition {
+  int tensor = 0, csbp = 0, data = 0, pipeline = 0;
+};
+MeshPosition position_of(const MeshSizes& sizes, int rank);
+
+/// Owns the communicators. Making one is collective over the world, in one fixed order of axes.
+class Mesh {
+ public:
+  Mesh(const MeshSizes& sizes, std::shared_ptr<Traffic> traffic);
+
+  const MeshSizes& sizes() const { return sizes_; }
+  const MeshPosition& position() const { return position_; }
+  int rank() const { return world_->rank(); }
+  bool speaks() const { return rank() == 0; }
+
+  Communicator& world() { return *world_; }  // also the control communicator: verdicts, signals
+  Communicator& csbp() { return *csbp_; }    // ranks that share a packed row
+  Communicator& data() { return *data_; }    // ranks with the same place in other replicas
+  Communicator& replicas() { return *replicas_; }  // csbp x data: all that hold the same parameters
+
+ private:
+  MeshSizes sizes_;
+  MeshPosition position_;
+  std::unique_ptr<Communicator> world_, csbp_, data_, replicas_;
+};
+
+}  // namespace bdlm

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the option table whose values are lists or have words of their own.
+#pragma once
+
+#include "trainer/options.h"
+
+namespace bdlm::rows {
+
+Option layer_types();
+Option mask_token_id();
+Option noise_range();
+Option train_files();
+Option elide();
+Option recompute_mode();
+Option resume();
+
+}  // namespace bdlm::rows

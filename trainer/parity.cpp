@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parity.h"
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "model/families.h"
+#include "trainer/golden.h"
+#include "trainer/step.h"
+#include "trainer/traffic.h"
+
+namespace bdlm {
+namespace {
+
+/// Sums of squares of a difference and of what it is measured against.
+struct Difference {
+  double error = 0, size = 0;
+  void add(double got, double expected) {
+    error += (got - expected) * (got - expected);
+    size += expected * expected;
+  }
+  /// Norm of the difference over the norm of the expected, or over `floor` if that is larger.
+  double relative(double floor = 0) const {
+    const double scale = std::max(std::sqrt(size), floor);
+    return scale > 0 ? std::sqrt(error) / scale : std::sqrt(error);
+  }
+};
+
+double relative(double got, double expected) {
+  Difference d;
+  d.add(got, expected);
+  return d.relative();
+}
+
+std::vector<double> host_copy(Device& device, Tensor flat) {
+  std::vector<double> host(static_cast<std::size_t>(flat.size()));
+  const Buffer wide = device.allocate(flat.rows, flat.cols, DType::f64, Memory::workspace);
+  device.copy(flat, wide);
+  device.copy_to_host(wide, host.data());
+  return host;
+}
+
+/// Compares a flat range of parameters (or gradients) with the file's tensors, by their disk names.
+/// A tensor's floor is 1e-6 of the norm of all together.
+double compare_tensors(const std::string& what, const std::vector<double>& flat,
+                       const std::map<std::string, std::vector<double>>& expected,
+                       const ModelConfig& model, const ParameterLayout& layout, double tolerance,
+                       ParityReport& report) {
+  double all = 0;
+  for (const auto& [name, values] : expected)
+    for (const double v : values) all += v * v;
+  const double floor = 1e-6 * std::sqrt(all);
+  double norm = 0;
+  std::size_t found = 0;
+  for (const DiskTensor& tensor : disk_tensors(model, layout)) {
+    const auto values = expected.find(tensor.name);
+    require(values != expected.end(), "golden.h5 has no {} of {}", what, tensor.name);
+    ++found;
+    Difference difference;
+    std::size_t i = 0;
+    for (const std::string& part : tensor.parts) {
+      const Parameter& p = layout.at(part);
+      for (std::int64_t k = 0; k < p.size(); ++k, ++i) {
+        const double got = flat[static_cast<std::size_t>(p.offset + k)];
+        difference.add(got, values->second.at(i));
+        norm += got * got;
+      }
+    }
+    report.lines.push_back(
+        {fmt::format("{} {}", what, tensor.name), difference.relative(floor), tolerance});
+  }
+  require(found == expected.size(), "golden.h5 has {} tensors of {}, the model has {}",
+          expected.size(), what, found);
+  return std::sqrt(norm);
+}
+
+/// Residual streams of this rank's rows against the golden ones, a layer at a time.
+class TraceCheck {
+ public:
+  TraceCheck(const Golden& golden, const RunConfig& config)
+      : golden_(golden), layers_(static_cast<std::size_t>(config.model.config.num_hidden_layers)) {}
+
+  /// Which golden rows the next forward pass joins, and its first view of how many.
+  void expect(std::span<const std::int64_t> rows, std::int64_t first_view, std::int64_t views) {
+    places_.clear();
+    std::int64_t tokens = 0;
+    for (const std::int64_t row : rows) tokens += golden_.rows[at(row)].clean.size();
+    for (std::int64_t copy = 0; copy <= views; ++copy)
+      for (const std::int64_t row : rows) {
+        const std::int64_t length = golden_.rows[at(row)].clean.size();
+        const std::int64_t source = copy == 0 ? 0 : copy + first_view;
+        for (std::int64_t i = 0; i < length; ++i) places_.push_back({row, source * length + i});
+      }
+  }
+
+  void operator()(Device& device, std::int64_t layer, const LayerPlan& plan, Tensor x) {
+    const std::vector<double> rows = host_copy(device, x);
+    for (std::size_t i = 0; i < plan.out.size(); ++i) {
+      const auto id = static_cast<std::size_t>(plan.in[static_cast<std::size_t>(plan.out[i])]);
+      const Place place = places_[id];
+      const std::vector<double>& golden = golden_.traces[at(place.row)][at(layer)];
+      const auto width = static_cast<std::size_t>(x.cols);
+      const double* expected = golden.data() + at(place.copy_row) * width;
+      if (std::isnan(expected[0])) continue;  // no reader: computed only because elide is off
+      for (std::size_t k = 0; k < width; ++k)
+        layers_[at(layer)].add(rows[i * width + k], expected[k]);
+    }
+  }
+
+  std::vector<Difference> layers_over(Communicator& world) const {
+    std::vector<double> sums;
+    for (const Difference& d : layers_) sums.insert(sums.end(), {d.error, d.size});
+    world.all_reduce(sums, Reduce::sum);
+    std::vector<Difference> all;
+    for (std::size_t l = 0; l < layers_.size(); ++l) all.push_back({sums[2 * l], sums[2 * l + 1]});
+    return all;
+  }
+
+ private:
+  struct Place {
+    std::int64_t row = 0, copy_row = 0;
+  };
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  const Golden& golden_;
+  std::vector<Place> places_;  // by row id of the pass
+  std::vector<Difference> layers_;
+};
+
+/// Bytes by purpose that differ from the plan, over all ranks; 0 is equality.
+void compare_traffic(const Traffic& counted, const Traffic& planned, Communicator& world,
+                     ParityReport& report) {
+  for (std::size_t p = 0; p < purposes; ++p) {
+    const auto purpose = static_cast<Purpose>(p);
+    if (purpose == Purpose::control) continue;
+    const auto &c = counted.by_purpose[p], &e = planned.by_purpose[p];
+    std::array<std::int64_t, 2> sums{
+        std::abs(c.sent - e.sent) + std::abs(c.received - e.received), c.received};
+    world.all_reduce(sums, Reduce::sum);
+    report.lines.push_back({fmt::format("bytes of {} ({} received) less the plan's",
+                                        name_of(purpose), sums[1]),
+                            static_cast<double>(sums[0]), 0});
+  }
+}
+
+}  // namespace
+
+bool ParityReport::passed() const {
+  for (const ParityLine& line : lines)
+    if (!line.passed()) return false;
+  return !lines.empty();
+}
+
+std::vector<std::vector<std::string>> parity_sweep(int world) {
+  struct Sharded {
+    const char *sharding, *exchange, *deal;
+  };
+  std::vector<Sharded> ways;
+  for (const char* exchange : {"exact", "allgather", "ring"}) {
+    for (const char* deal : {"balanced", "head_tail", "contiguous", "round_robin"})
+      ways.push_back({"csbp", exchange, deal});
+    for (const char* deal : {"head_tail", "contiguous"}) ways.push_back({"cp", exchange, deal});
+  }
+  for (const char* deal : {"balanced", "head_tail", "contiguous", "round_robin"})
+    ways.push_back({"bp", "exact", deal});
+
+  std::vector<std::vector<std::string>> all;
+  for (int csbp = 1; csbp <= world; ++csbp) {
+    if (world % csbp != 0) continue;
+    for (const Sharded& way : ways)
+      for (const char* recompute : {"none", "selective", "full"})
+        for (const char* elide : {"all", "none"})
+          all.push_back({fmt::format("parallel.csbp={}", csbp),
+                         fmt::format("parallel.sharding={}", way.sharding),
+                         fmt::format("parallel.exchange={}", way.exchange),
+                         fmt::format("parallel.deal={}", way.deal),
+                         fmt::format("recompute.mode={}", recompute),
+                         fmt::format("parallel.elide={}", elide)});
+  }
+  return all;
+}
+
+RunConfig golden_config(const std::string& folder, const std::vector<std::string>& overrides,
+                        int world) {
+  const std::string path = folder + "/run.yaml";
+  std::ifstream file(path);
+  require(file.good(), "{}: cannot be opened; is {} a golden folder?", path, folder);
+  std::stringstream text;
+  text << file.rdbuf();
+  std::vector<std::string> all{"model.from=" + folder, "model.weights=load", "run.dtype=float64",
+                               "run.device=cpu"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return parse_run_file(text.str(), path, all, world);
+}
+
+ParityReport check_parity(const std::string& folder, const RunConfig& config,
+                          const ParityTolerance& tolerance) {
+  const Golden golden = read_golden(folder, config.objective);
+  auto traffic = std::make_shared<Traffic>();
+  Mesh mesh(config.parallel.mesh, traffic);
+  const auto device = make_device(config, mesh.world());
+  Engine engine(config, *device, mesh, Mode::train);
+  engine.initialize();
+
+  const MeshPosition at = mesh.position();
+  const RowRange mine = rows_of_replica(static_cast<std::int64_t>(golden.rows.size()),
+                                        mesh.sizes().data, at.data);
+  std::vector<CorruptedRow> rows(golden.rows.begin() + mine.first, golden.rows.begin() + mine.last);
+  StepBatch batch = make_step_batch(std::move(rows), config, engine.seat());
+  // The case gives the normalizers; they are counted once, by the first replica.
+  batch.counts = {};
+  if (at.data == 0)
+    batch.counts = {golden.normalizer, golden.normalizer, golden.normalizer,
+                    golden.ar_normalizer};
+
+  TraceCheck traces(golden, config);
+  const std::int64_t views = config.objective.view_count();
+  const std::int64_t at_once = config.parallel.plan.elide.second_clean ? views : 1;
+  std::int64_t pass = 0;
+  engine.model().trace = [&](std::int64_t layer, const LayerPlan& plan, Tensor x) {
+    if (layer == 0) {
+      const std::int64_t splits = views / at_once;
+      std::vector<std::int64_t> joined;
+      const std::int64_t first = mine.first + pass / splits * config.batch.micro_rows;
+      for (std::int64_t r = first; r < std::min(first + config.batch.micro_rows, mine.last); ++r)
+        joined.push_back(r);
+      traces.expect(joined, pass % splits * at_once, at_once);
+      ++pass;
+    }
+    traces(engine.device(), layer, plan, x);
+  };
+
+  ParityReport report;
+  const auto check = [&](const std::string& what, double error, double limit) {
+    report.lines.push_back({what, error, limit});
+  };
+  traffic->by_purpose = {};
+  const StepResult first = forward_backward(engine, batch, config.objective);
+  engine.model().trace = nullptr;
+  const int replica_rank = mesh.replicas().rank();
+  compare_traffic(*traffic,
+                  plan_traffic(batch, config, engine.optimizer().layout(), engine.seat(),
+                               replica_rank, false),
+                  mesh.world(), report);
+  check("loss", relative(first.loss, golden.loss), tolerance.values);
+  check("diffusion_loss", relative(first.diffusion_loss, golden.diffusion_loss), tolerance.values);
+  if (config.objective.autoregressive())
+    check("ar_loss", relative(first.ar_loss, golden.ar_loss), tolerance.values);
+  const auto layers = traces.layers_over(mesh.world());
+  for (std::size_t l = 0; l < layers.size(); ++l)
+    check(fmt::format("residual stream after layer {}", l), layers[l].relative(), tolerance.values);
+
+  const double norm = engine.optimizer().gradient_norm();
+  engine.optimizer().gather_gradients();
+  const ParameterLayout& layout = engine.model().layout();
+  const double whole = compare_tensors(
+      "gradient", host_copy(*device, engine.model().gradients()), golden.gradients,
+      config.model.config, layout, tolerance.values, report);
+  check("gradient norm", relative(norm, whole), tolerance.values);
+
+  for (std::size_t step = 0; step < golden.train_losses.size(); ++step) {
+    const StepResult result = train_step(engine, batch, config, config.optimizer.lr,
+                                         static_cast<std::int64_t>(step) + 1);
+    check(fmt::format("loss of optimizer step {}", step + 1),
+          relative(result.loss, golden.train_losses[step]), tolerance.trained);
+  }
+  compare_tensors("trained", host_copy(*device, engine.model().weights()), golden.train_parameters,
+                  config.model.config, layout, tolerance.trained, report);
+  return report;
+}
+
+}  // namespace bdlm

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A golden case run through the trainer's own step, on this launch's topology, against what the
+// oracle computed: losses, gradients, residual streams, trained parameters, and the bytes that
+// travelled against the plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "parallel/mesh.h"
+#include "trainer/run_config.h"
+
+namespace bdlm {
+
+struct ParityLine {
+  std::string what;
+  double error = 0;      // relative
+  double tolerance = 0;  // error above it, or not a number: failed
+  bool passed() const { return error <= tolerance; }
+};
+
+struct ParityTolerance {
+  double values = 1e-10;   // loss, gradients, residual streams
+  double trained = 1e-8;   // parameters after the optimizer steps: AdamW amplifies rounding
+};
+
+struct ParityReport {
+  std::vector<ParityLine> lines;
+  bool passed() const;
+};
+
+/// Every split of the launch into csbp x data, with every sharding, exchange, deal, recomputation
+/// and both elide settings: `--set` words, one list a combination. Combinations that are the same
+/// by definition (bp exchanges nothing; cp deals by position) are left out.
+std::vector<std::vector<std::string>> parity_sweep(int world);
+
+/// The run file of a golden folder: its run.yaml, the model beside it, float64, `overrides` on top.
+RunConfig golden_config(const std::string& folder, const std::vector<std::string>& overrides,
+                        int world);
+
+/// Collective over the world; the same report on every rank.
+ParityReport check_parity(const std::string& folder, const RunConfig& config,
+                          const ParityTolerance& tolerance);
+
+}  // namespace bdlm

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/step_batch.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "data/fingerprint.h"
+#include "trainer/flops.h"
+
+namespace bdlm {
+namespace {
+
+BatchShape shape_of(const MicroBatch& batch, const Objective& objective,
+                    std::span<const std::uint8_t> predicts) {
+  return {batch.documents, batch.views, objective.block_size,
+          objective.clean_attention == CleanAttention::causal, predicts};
+}
+
+MicroStep make_micro_step(const MicroBatch& batch, const RunConfig& config,
+                          const LayerShapes& shapes, Seat seat) {
+  std::vector<std::uint8_t> predicts(batch.ids.size(), 0);
+  for (const Target& target : batch.targets) predicts[static_cast<std::size_t>(target.row)] = 1;
+
+  MicroStep micro;
+  micro.plan = make_plan(shape_of(batch, config.objective, predicts), shapes,
+                         config.parallel.plan, seat.ranks, seat.rank);
+  for (const std::int32_t row : micro.plan.at(0).in)
+    micro.input.ids.push_back(batch.ids[static_cast<std::size_t>(row)]);
+  // Both lists ascend by row id; rows without a target (elide: none) get weight 0.
+  auto target = batch.targets.begin();
+  for (const std::int32_t row : micro.plan.head_rows) {
+    while (target != batch.targets.end() && target->row < row) ++target;
+    const bool scored = target != batch.targets.end() && target->row == row;
+    micro.input.targets.push_back(scored ? target->token : 0);
+    micro.input.weights.push_back(scored ? target->weight : 0);
+    micro.kinds.push_back(scored ? target->kind : TargetKind::diffusion);
+  }
+  return micro;
+}
+
+}  // namespace
+
+LayerShapes layer_shapes(const ModelConfig& m) {
+  LayerShapes shapes;
+  shapes.windows = m.windows();
+  shapes.kv_width = m.kv_width();
+  // Forward and backward: 6 FLOPs a weight and row, 12 a channel and visible pair.
+  const auto weights = static_cast<double>(
+      m.hidden_size * (2 * m.query_width() + m.kv_width() + 3 * m.intermediate_size));
+  shapes.row_cost = 6 * weights;
+  shapes.pair_cost = 12 * static_cast<double>(m.query_width());
+  return shapes;
+}
+
+StepBatch make_step_batch(std::vector<CorruptedRow> rows, const RunConfig& config, Seat seat) {
+  const Objective& objective = config.objective;
+  const LayerShapes shapes = layer_shapes(config.model.config);
+  const std::int64_t views = objective.view_count();
+  const std::int64_t at_once = config.parallel.plan.elide.second_clean ? views : 1;
+
+  StepBatch batch;
+  for (const CorruptedRow& row : rows) {
+    batch.rows.push_back(row.clean.index);
+    batch.tokens += row.clean.size();
+    batch.counts += count(row, objective);
+    batch.fingerprint += fingerprint(row);
+  }
+  const auto micro_rows = static_cast<std::size_t>(config.batch.micro_rows);
+  for (std::size_t first = 0; first < rows.size(); first += micro_rows) {
+    const auto part = std::span<const CorruptedRow>(rows).subspan(
+        first, std::min(micro_rows, rows.size() - first));
+    for (std::int64_t view = 0; view < views; view += at_once)
+      batch.micro.push_back(
+          make_micro_step(join(part, objective, view, at_once), config, shapes, seat));
+  }
+  for (const MicroStep& micro : batch.micro)
+    batch.flops += useful_flops(micro.plan, config.model.config);
+  return batch;
+}
+
+RowRange rows_of_replica(std::int64_t rows, int replicas, int data) {
+  return {rows * data / replicas, rows * (data + 1) / replicas};
+}
+
+}  // namespace bdlm
