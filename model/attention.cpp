@@ -46,7 +46,7 @@ void project_kv(const LayerContext& c, const LayerTensors& w, const LayerLists& 
     raw = a.key_raw.tensor().slice_rows(first, count);
     c.device.copy(key, raw);
   }
-  if (a.key_rstd) rstd = a.key_rstd.tensor().slice_rows(first, count);
+  if (!w.k_norm.empty()) rstd = a.key_rstd.tensor().slice_rows(first, count);
   c.device.head_rotary_forward(key_args(c, w, lists, first), raw, key, rstd);
 }
 

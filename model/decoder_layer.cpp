@@ -95,7 +95,10 @@ Buffer layer_backward(const LayerContext& c, const LayerTensors& w, const LayerT
   if (recompute == Recompute::full) {
     if (kept) c.exchange.resume(plan, std::move(*a.attention.remote));
     attention_attend(c, plan, lists, a.attention);
-    a.attention.remote = c.exchange.keep();
+    if (c.exchange.keeps())
+      a.attention.remote = c.exchange.keep();
+    else
+      c.exchange.begin(plan, a.attention.kv, Purpose::exchange_recompute);
   }
   if (recompute != Recompute::none) {
     a.middle = attention_residual(c, w, plan, lists, a.x, a.attention.context);

@@ -47,6 +47,8 @@ class Exchange {
   /// The shards of the pass that has just ended, to resume from; dropping them frees their memory
   /// (else the next begin does). Ring keeps none: empty.
   virtual KeptShards keep() = 0;
+  /// Whether keep() gives something to resume from.
+  virtual bool keeps() const = 0;
 
   // Gradients of keys and values go back to their owners. Wire dtype: compute; the owner adds in
   // the accumulate dtype, in rank order. Ring: the sum travels with the shard, in the accumulate

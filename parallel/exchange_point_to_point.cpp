@@ -67,6 +67,7 @@ class PointToPoint final : public Exchange {
     for (const auto& transfer : giving_) transfer->progress();
   }
 
+  bool keeps() const override { return true; }
   KeptShards keep() override {
     require(plan_ != nullptr && at_ == plan_->peers.size() && transfer_ == nullptr,
             "keep() is called after next() has returned empty");

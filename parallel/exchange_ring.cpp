@@ -77,6 +77,7 @@ class Ring final : public Exchange {
   }
 
   KeptShards keep() override { return {}; }
+  bool keeps() const override { return false; }
 
   void begin_gradients() override {
     require(plan_ != nullptr && step_ == 0, "begin_gradients() follows begin()");

@@ -38,6 +38,7 @@ class KeyValueCache final : public Exchange {
   void resume(const LayerPlan&, KeptShards) override {}
   void progress() override {}
   KeptShards keep() override { return {}; }
+  bool keeps() const override { return false; }
   void begin_gradients() override {}
   void give_back(const Shard&) override {}
   void end_gradients(Tensor) override {}
