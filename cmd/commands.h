@@ -23,6 +23,7 @@ void add_generate(CLI::App& app, Choice& choice);
 void add_data(CLI::App& app, Choice& choice);
 void add_checkpoint(CLI::App& app, Choice& choice);
 void add_parity(CLI::App& app, Choice& choice);
+void add_bench(CLI::App& app, Choice& choice);
 void add_doctor(CLI::App& app, Choice& choice);
 
 }  // namespace bdlm

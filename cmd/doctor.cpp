@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -57,6 +58,13 @@ std::string hdf5_text() {
 std::string onednn_text() {
   const dnnl_version_t* version = dnnl_version();
   return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+}
+
+std::string openblas_text() {
+  const char* forced = std::getenv("OPENBLAS_CORETYPE");
+  return fmt::format(
+      "{}{}", openblas_get_config(),
+      forced != nullptr ? fmt::format("; OPENBLAS_CORETYPE={} forces its kernels", forced) : "");
 }
 
 /// First value of a key of a /proc file; empty when there is none.
@@ -109,7 +117,7 @@ void print_machine(const std::string& launch, const Placement& own) {
   line("launch", launch);
   line("HDF5", hdf5_text());
   line("oneDNN", onednn_text());
-  line("OpenBLAS", openblas_get_config());
+  line("OpenBLAS", openblas_text());
   line("processor", proc_value("/proc/cpuinfo", "model name"));
   line("features", features_text());
   line("cores", fmt::format("{} of {} open to rank 0; OpenMP would start {} threads",
@@ -161,7 +169,9 @@ int check_run(const std::string& path, const std::vector<std::string>& overrides
   for (const std::string& file : files) {
     checks.check(readable(file), "data: " + file, "make it with bdlm data prepare");
   }
-  checks.check(config.run.device != DeviceKind::cuda, "run.device", "set cpu or auto");
+  if (config.run.device == DeviceKind::cuda) {
+    checks.check(false, "run.device: cuda in a build without CUDA", "set cpu or auto");
+  }
   checks.check(writable(config.run.folder), "run.folder: " + config.run.folder,
                "make it writable or set another");
   for (const CheckpointInfo& info : list_checkpoints(config.run.folder)) {

@@ -121,7 +121,7 @@ int main_of(int argc, char** argv) {
       "3 a defect of bdlm; 128 + N ended by signal N.");
   Choice choice;
   for (auto* add : {add_data, add_plan, add_train, add_eval, add_generate, add_checkpoint,
-                    add_parity, add_doctor}) {
+                    add_parity, add_bench, add_doctor}) {
     add(app, choice);
   }
   try {

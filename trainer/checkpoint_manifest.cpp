@@ -155,7 +155,7 @@ std::string manifest_path(const std::string& folder) {
 void write_manifest(const std::string& folder, const Manifest& manifest) {
   Json json = json_of(manifest);
   json["xxh64"] = checksum(json);
-  replace_file(manifest_path(folder), json.dump(1) + "\n");
+  replace_file(manifest_path(folder), json.dump() + "\n");
 }
 
 Manifest read_manifest(const std::string& folder) {

@@ -90,15 +90,21 @@ TEST_CASE("owners are those of the blocks, and nobody owns what nobody reads") {
     PlanOptions options;
     options.deal = static_cast<DealKind>(seed / 9 % 4);
     const std::vector<std::int32_t> owner = deal_rows(c.batch(), c.model, options, ranks);
-    const auto sets = Dense(c).reader_sets();
+    const Dense dense(c);
+    const std::vector<std::uint8_t> computed = dense.reader_sets()[0];
+    std::vector<std::uint8_t> held = computed;  // and the keys that those rows read
+    for (std::int64_t row = 0; row < c.rows(); ++row) {
+      if (!computed[static_cast<std::size_t>(row)]) continue;
+      for (const std::int64_t key : dense.keys_of(row, c.model.windows[0])) {
+        held[static_cast<std::size_t>(key)] = 1;
+      }
+    }
     std::vector<std::int32_t> of_block(layout.blocks.size(), -1);
     for (std::int32_t row = 0; row < layout.rows(); ++row) {
       const auto r = static_cast<std::size_t>(row);
       const std::int64_t block = layout.block_of[static_cast<std::size_t>(layout.position(row))];
-      if (owner[r] == -1) {
-        REQUIRE(sets[0][r] == 0);
-        continue;
-      }
+      REQUIRE((owner[r] != -1) == (held[r] != 0));
+      if (owner[r] == -1) continue;
       REQUIRE(owner[r] < ranks);
       if (options.deal == DealKind::round_robin) REQUIRE(owner[r] == block % ranks);
       std::int32_t& whole = of_block[static_cast<std::size_t>(block)];
@@ -146,6 +152,18 @@ TEST_CASE("packed and prompt-heavy rows are balanced to 2 %, rows to 25 %") {
     uneven += imbalance(c, DealKind::head_tail, ranks).cost > 1.02;
   }
   CHECK(uneven > 20);  // or the rows above are too easy
+}
+
+TEST_CASE("no rank gets too many rows, even where their cost is low") {
+  // One costly block and ten cheap long ones; blocks without work keep head_tail from parting them.
+  std::vector<BlockLoad> blocks(8);
+  blocks.push_back({10, 1});
+  blocks.insert(blocks.end(), 10, {1, 10});
+  blocks.resize(27);
+  const std::vector<std::int32_t> rank = deal_balanced(blocks, 2);
+  std::int64_t rows[2] = {0, 0};
+  for (std::size_t i = 0; i < blocks.size(); ++i) rows[rank[i]] += blocks[i].rows;
+  CHECK(std::max(rows[0], rows[1]) <= 1.25 * 101 / 2);
 }
 
 TEST_CASE("runs stay long where that is balanced enough") {

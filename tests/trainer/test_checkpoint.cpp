@@ -154,6 +154,9 @@ TEST_CASE("large attributes and more than one slab") {
   save(folder, layout, all.share, 1);
   load_checkpoint(open_checkpoint(folder.path.string()), layout, true, one.share);
   CHECK(one.wrong(layout) == 0);
+  State again({{0, layout.size}}, DType::f32);  // a run of elements longer than a slab
+  load_checkpoint(open_checkpoint(folder.path.string()), layout, true, again.share);
+  CHECK(again.wrong(layout) == 0);
   one.share.first = one.share.second = {};
   save(folder, layout, one.share, 2);
   CHECK_THAT(error_of([&] {
@@ -374,6 +377,7 @@ TEST_CASE("killed at any moment, what was completed is there and whole") {
     REQUIRE(::pipe(ends) == 0);
     const pid_t child = ::fork();
     if (child == 0) {  // saves for ever, every step twice, and tells which were completed
+      ::close(ends[0]);  // so that it ends with its parent
       try {
         for (std::int64_t i = 2 * completed + 1;; ++i) {
           const std::int64_t step = i / 2;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/bench.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <memory>
+
+#include "trainer/sources.h"
+#include "trainer/step.h"
+
+namespace bdlm {
+namespace {
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// y = x w^T with the two products of its backward pass, on memory of its own.
+class Products {
+ public:
+  Products(Device& device, DType type) : device_(device), type_(type) {}
+
+  /// `times` in a step.
+  void add(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t times) {
+    if (rows == 0) return;
+    const DType sums = accumulate_type(type_);
+    const Buffer x = made(rows, in, type_), w = made(out, in, type_), y = made(rows, out, type_);
+    const Buffer dw = made(out, in, sums);
+    const auto fastest = [&](const std::function<void()>& product) {
+      double best = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < 4; ++i) best = std::min(best, seconds_of(product));
+      seconds += best * static_cast<double>(times);
+      flops += 2.0 * static_cast<double>(rows * in * out * times);
+    };
+    fastest([&] { device_.gemm(x, Transpose::no, w, Transpose::yes, y, Accumulate::no); });
+    fastest([&] { device_.gemm(y, Transpose::yes, x, Transpose::no, dw, Accumulate::yes); });
+    fastest([&] { device_.gemm(y, Transpose::no, w, Transpose::no, x, Accumulate::no); });
+  }
+
+  double seconds = 0, flops = 0;
+
+ private:
+  Buffer made(std::int64_t rows, std::int64_t cols, DType type) {
+    Buffer buffer = device_.allocate(rows, cols, type, Memory::workspace);
+    device_.zero(buffer);
+    return buffer;
+  }
+  Device& device_;
+  DType type_;
+};
+
+void time_products(Products& products, const StepBatch& batch, const RunConfig& config) {
+  const ModelConfig& m = config.model.config;
+  for (const MicroStep& micro : batch.micro) {
+    for (std::size_t kind = 0; kind < micro.plan.distinct.size(); ++kind) {
+      const LayerPlan& plan = micro.plan.distinct[kind];
+      const auto times = std::count(micro.plan.layer.begin(), micro.plan.layer.end(),
+                                    static_cast<int>(kind));
+      const auto in = static_cast<std::int64_t>(plan.in.size());
+      const auto out = static_cast<std::int64_t>(plan.out.size());
+      products.add(in, m.hidden_size, m.kv_width(), times);
+      products.add(out, m.hidden_size, m.query_width(), times);
+      products.add(out, m.query_width(), m.hidden_size, times);
+      products.add(out, m.hidden_size, 2 * m.intermediate_size, times);
+      products.add(out, m.intermediate_size, m.hidden_size, times);
+    }
+    const auto head = static_cast<std::int64_t>(micro.plan.head.size());
+    const std::int64_t chunk = std::min(head, config.batch.loss_chunk);
+    if (chunk > 0) products.add(chunk, m.hidden_size, m.vocab_size, (head + chunk - 1) / chunk);
+  }
+}
+
+}  // namespace
+
+BenchResult bench_step(const RunConfig& config, std::int64_t steps) {
+  Mesh mesh(config.parallel.mesh, std::make_shared<Traffic>());
+  const DataSource source = training_source(config);
+  const auto device = make_device(config, mesh.world());
+  Engine engine(config, *device, mesh, Mode::train);
+  engine.initialize();
+
+  BenchResult result;
+  result.step_seconds = std::numeric_limits<double>::infinity();
+  StepBatch batch = batch_of_step(source, config, 1, 0, mesh.position().data, engine.seat());
+  const AttentionWork before = engine.model().work();
+  for (std::int64_t step = 0; step <= steps; ++step) {
+    mesh.world().barrier();
+    const double seconds = seconds_of([&] {
+      train_step(engine, batch, config, config.optimizer.lr, step + 1);
+      mesh.world().barrier();
+    });
+    if (step > 0) result.step_seconds = std::min(result.step_seconds, seconds);
+  }
+  std::array<double, 4> sums{batch.flops, 0, 0, 0};
+  for (const MicroStep& micro : batch.micro) {
+    const WorkCounts work = count_work(micro.plan);
+    sums[1] += static_cast<double>(work.pairs);
+    sums[2] += static_cast<double>(work.layer_rows);
+  }
+  sums[3] = static_cast<double>(engine.model().work().forward_pairs - before.forward_pairs) /
+            static_cast<double>(steps + 1);
+  mesh.world().all_reduce(sums, Reduce::sum);
+  result.useful_flops = sums[0];
+  result.pairs = sums[1];
+  result.rows = sums[2];
+  result.attention_forward_pairs = static_cast<std::int64_t>(sums[3]);
+  std::array<std::int64_t, 1> tokens{batch.tokens};
+  mesh.data().all_reduce(tokens, Reduce::sum);
+  result.tokens = tokens[0];
+  std::array<double, 1> memory{static_cast<double>(device->memory().peak)};
+  mesh.world().all_reduce(memory, Reduce::max);
+  result.memory_peak = memory[0];
+
+  Products products(*device, config.run.dtype);
+  time_products(products, batch, config);
+  result.product_flops = products.flops;
+  result.product_seconds = products.seconds;
+  return result;
+}
+
+}  // namespace bdlm
