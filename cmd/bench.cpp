@@ -31,6 +31,9 @@ int run_bench(const BenchArguments& arguments, MpiSession& session) {
              static_cast<double>(r.attention_forward_pairs));
   fmt::print("rows of layers       {:.4e}\n", r.rows);
   fmt::print("memory               {:.1f} MiB at most on a rank\n", r.memory_peak / 1048576);
+  for (std::size_t kind = 0; kind < memory_kinds; ++kind)
+    fmt::print("  {:<18} {:.1f} MiB\n", name_of(static_cast<Memory>(kind)),
+               r.memory_by_kind[kind] / 1048576);
   return 0;
 }
 

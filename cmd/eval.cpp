@@ -6,8 +6,10 @@
 #include <optional>
 
 #include "cmd/commands.h"
+#include "parallel/watchdog.h"
 #include "trainer/evaluate.h"
 #include "trainer/sources.h"
+#include "trainer/traffic.h"
 
 namespace bdlm {
 namespace {
@@ -19,21 +21,23 @@ struct EvalArguments {
 
 int run_eval(const EvalArguments& arguments, MpiSession& session) {
   const RunConfig config = read_run_file(arguments.run_file, arguments.overrides, session.size());
-  const std::string place =
-      arguments.checkpoint.empty() ? config.run.folder : arguments.checkpoint;
+  const std::string place = arguments.checkpoint.empty() ? config.run.folder : arguments.checkpoint;
   const CheckpointInfo checkpoint = open_checkpoint(place);
   const DataSource source = evaluation_source(config);
-  Mesh mesh(config.parallel.mesh, std::make_shared<Traffic>());
+  const auto traffic = watched_traffic();
+  Mesh mesh(config.parallel.mesh, traffic);
+  const Watchdog watchdog(traffic->activity, config.fault.timeout, mesh.rank());
   const auto device = make_device(config, mesh.world());
   Engine engine(config, *device, mesh, Mode::evaluate);
   engine.load(checkpoint);
-  const Evaluation result = evaluate(engine, config, source, evaluation_rows(config, source),
-                                     config.eval.draws);
+  const Evaluation result =
+      evaluate(engine, config, source, evaluation_rows(config, source), config.eval.draws);
   if (mesh.speaks())
-    fmt::print("{}: step {}, {} rows, {} tokens: NELBO {:.6f} nats a token ({:.4f} bits), "
-               "perplexity at most {:.4f}\n",
-               config.data.eval, checkpoint.progress.step, result.rows, result.tokens,
-               result.nelbo, result.bits_per_token(), result.perplexity());
+    fmt::print(
+        "{}: step {}, {} rows, {} tokens: NELBO {:.6f} nats a token ({:.4f} bits), "
+        "perplexity at most {:.4f}\n",
+        config.data.eval, checkpoint.progress.step, result.rows, result.tokens, result.nelbo,
+        result.bits_per_token(), result.perplexity());
   return 0;
 }
 

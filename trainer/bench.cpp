@@ -85,38 +85,51 @@ BenchResult bench_step(const RunConfig& config, std::int64_t steps) {
 
   BenchResult result;
   result.step_seconds = std::numeric_limits<double>::infinity();
-  StepBatch batch = batch_of_step(source, config, 1, 0, mesh.position().data, engine.seat());
-  const AttentionWork before = engine.model().work();
-  for (std::int64_t step = 0; step <= steps; ++step) {
+  StepBatch fastest;
+  AttentionWork fastest_work;
+  for (std::int64_t step = 1; step <= steps + 1; ++step) {
+    // Other rows every step, as in training: their shapes are new to the libraries.
+    StepBatch batch = batch_of_step(source, config, step, (step - 1) * config.batch.rows,
+                                    mesh.position().data, engine.seat());
+    const AttentionWork before = engine.model().work();
     mesh.world().barrier();
-    const double seconds = seconds_of([&] {
-      train_step(engine, batch, config, config.optimizer.lr, step + 1);
+    double seconds = seconds_of([&] {
+      train_step(engine, batch, config, config.optimizer.lr, step);
       mesh.world().barrier();
     });
-    if (step > 0) result.step_seconds = std::min(result.step_seconds, seconds);
+    if (step == 1) continue;  // warms up
+    mesh.world().all_reduce(std::span(&seconds, 1), Reduce::max);
+    if (seconds >= result.step_seconds) continue;
+    result.step_seconds = seconds;
+    const AttentionWork after = engine.model().work();
+    fastest_work = {after.forward_pairs - before.forward_pairs,
+                    after.backward_pairs - before.backward_pairs};
+    fastest = std::move(batch);
   }
-  std::array<double, 4> sums{batch.flops, 0, 0, 0};
-  for (const MicroStep& micro : batch.micro) {
+  std::array<double, 4> sums{fastest.flops, 0, 0,
+                             static_cast<double>(fastest_work.forward_pairs)};
+  for (const MicroStep& micro : fastest.micro) {
     const WorkCounts work = count_work(micro.plan);
     sums[1] += static_cast<double>(work.pairs);
     sums[2] += static_cast<double>(work.layer_rows);
   }
-  sums[3] = static_cast<double>(engine.model().work().forward_pairs - before.forward_pairs) /
-            static_cast<double>(steps + 1);
   mesh.world().all_reduce(sums, Reduce::sum);
   result.useful_flops = sums[0];
   result.pairs = sums[1];
   result.rows = sums[2];
   result.attention_forward_pairs = static_cast<std::int64_t>(sums[3]);
-  std::array<std::int64_t, 1> tokens{batch.tokens};
+  std::array<std::int64_t, 1> tokens{fastest.tokens};
   mesh.data().all_reduce(tokens, Reduce::sum);
   result.tokens = tokens[0];
   std::array<double, 1> memory{static_cast<double>(device->memory().peak)};
   mesh.world().all_reduce(memory, Reduce::max);
   result.memory_peak = memory[0];
+  for (std::size_t kind = 0; kind < memory_kinds; ++kind)
+    result.memory_by_kind[kind] = static_cast<double>(device->memory().peak_by_kind[kind]);
+  mesh.world().all_reduce(result.memory_by_kind, Reduce::max);
 
   Products products(*device, config.run.dtype);
-  time_products(products, batch, config);
+  time_products(products, fastest, config);
   result.product_flops = products.flops;
   result.product_seconds = products.seconds;
   return result;

@@ -3,8 +3,10 @@
 // the same process: machines differ and are noisy, the ratio is what counts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "kernels/device.h"
 #include "trainer/run_config.h"
 
 namespace bdlm {
@@ -17,6 +19,7 @@ struct BenchResult {
   double product_flops = 0;     // of the timed products, a step of this rank
   double product_seconds = 0;   // their fastest times, added up
   double memory_peak = 0;       // bytes, the fullest rank
+  std::array<double, memory_kinds> memory_by_kind{};  // each kind's own peak, the fullest rank
   std::int64_t tokens = 0;      // clean tokens a step
   std::int64_t attention_forward_pairs = 0;  // done, recomputation included
   double product_rate() const { return product_flops / product_seconds; }

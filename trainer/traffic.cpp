@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/traffic.h"
 
+#include "parallel/watchdog.h"
+
 namespace bdlm {
 namespace {
 
@@ -20,12 +22,21 @@ void add(Traffic& traffic, Purpose purpose, std::int64_t times, std::int64_t sen
 
 }  // namespace
 
+std::shared_ptr<Traffic> watched_traffic() {
+  auto traffic = std::make_shared<Traffic>();
+  traffic->activity = std::make_shared<Activity>();
+  return traffic;
+}
+
 bool keeps_remote_kv(const RunConfig& config) {
   if (config.parallel.plan.exchange == ExchangeKind::ring) return false;  // memory is its point
   switch (config.parallel.keep_remote_kv) {
-    case KeepRemote::yes: return true;
-    case KeepRemote::no: return false;
-    case KeepRemote::automatic: break;
+    case KeepRemote::yes:
+      return true;
+    case KeepRemote::no:
+      return false;
+    case KeepRemote::automatic:
+      break;
   }
   // Whoever keeps all activations can keep these too; whoever recomputes wants the memory.
   for (const Recompute mode : config.recompute)

@@ -3,12 +3,17 @@
 // by `bdlm parity` and the tests: equal to the byte, for every purpose but control.
 #pragma once
 
+#include <memory>
+
 #include "parallel/communicator.h"
 #include "parallel/zero.h"
 #include "trainer/run_config.h"
 #include "trainer/step_batch.h"
 
 namespace bdlm {
+
+/// Counters at zero whose communicators also tell a Watchdog what they wait in.
+std::shared_ptr<Traffic> watched_traffic();
 
 /// Whether the layers keep what others have sent for the backward pass (parallel.keep_remote_kv).
 bool keeps_remote_kv(const RunConfig& config);

@@ -15,6 +15,7 @@
 #include "trainer/sources.h"
 #include "trainer/step.h"
 #include "trainer/threads.h"
+#include "trainer/traffic.h"
 
 namespace bdlm {
 namespace {
@@ -23,11 +24,11 @@ class TrainingRun {
  public:
   explicit TrainingRun(const RunConfig& config)
       : config_(config),
-        traffic_(std::make_shared<Traffic>()),
+        traffic_(watched_traffic()),
         mesh_(config.parallel.mesh, traffic_),
+        watchdog_(traffic_->activity, config.fault.timeout, mesh_.rank()),
         source_(training_source(config)),
-        evaluation_(config.data.eval.empty() ? nullptr
-                                             : new DataSource(evaluation_source(config))),
+        evaluation_(config.data.eval.empty() ? nullptr : new DataSource(evaluation_source(config))),
         device_(make_device(config, mesh_.world())),
         engine_(config, *device_, mesh_, Mode::train),
         log_(config, mesh_, *device_, traffic_) {}
@@ -40,11 +41,13 @@ class TrainingRun {
   void skip(const StepResult& result);
   void evaluate_now();
   void save();
+  void save_or_go_on();
   bool due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
 
   const RunConfig& config_;
   std::shared_ptr<Traffic> traffic_;
   Mesh mesh_;
+  Watchdog watchdog_;
   DataSource source_;
   std::unique_ptr<DataSource> evaluation_;  // null: no data.eval
   std::unique_ptr<Device> device_;
@@ -64,8 +67,8 @@ int TrainingRun::run() {
   Loader<StepBatch> loader(
       [this, step = progress_.step, row = progress_.rows]() mutable -> std::optional<StepBatch> {
         if (step == config_.run.steps) return std::nullopt;
-        StepBatch batch = batch_of_step(source_, config_, ++step, row, mesh_.position().data,
-                                        engine_.seat());
+        StepBatch batch =
+            batch_of_step(source_, config_, ++step, row, mesh_.position().data, engine_.seat());
         row += config_.batch.rows;
         return batch;
       },
@@ -80,7 +83,7 @@ int TrainingRun::run() {
                    stop.name(), progress_.step, config_.run.steps);
       return 0;
     }
-    if (due(config_.checkpoint.every)) save();
+    if (due(config_.checkpoint.every)) save_or_go_on();
   }
   save();
   evaluate_now();
@@ -101,8 +104,8 @@ void TrainingRun::step(StepBatch batch) {
   } else {
     skip(result);
   }
-  progress_.tokens += log_.end_step(progress_, first_row, batch, result, lr,
-                                    engine_.model().work());
+  progress_.tokens +=
+      log_.end_step(progress_, first_row, batch, result, lr, engine_.model().work());
 }
 
 void TrainingRun::skip(const StepResult& result) {
@@ -110,17 +113,19 @@ void TrainingRun::skip(const StepResult& result) {
   const std::string rows =
       fmt::format("packed rows {} to {}", progress_.rows - config_.batch.rows, progress_.rows - 1);
   if (result.finite) {
-    spdlog::warn("step {} skipped: nothing in {} is scored", progress_.step, rows);
+    if (mesh_.speaks())
+      spdlog::warn("step {} skipped: nothing in {} is scored", progress_.step, rows);
     return;
   }
   if (mesh_.speaks())
     spdlog::warn("step {} skipped: loss {}, gradient norm {}, {}", progress_.step, result.loss,
                  result.gradient_norm, rows);
   ++skips_in_a_row_;
-  require(skips_in_a_row_ <= config_.fault.max_skips,
-          "{} steps in a row were not finite, the last on {}: lower optimizer.lr, look at the data, "
-          "or raise fault.max_skips; the last checkpoint is as it was",
-          skips_in_a_row_, rows);
+  require(
+      skips_in_a_row_ <= config_.fault.max_skips,
+      "{} steps in a row were not finite, the last on {}: lower optimizer.lr, look at the data, "
+      "or raise fault.max_skips; the last checkpoint is as it was",
+      skips_in_a_row_, rows);
 }
 
 void TrainingRun::resume_or_start() {
@@ -162,6 +167,19 @@ void TrainingRun::save() {
   save_checkpoint(mesh_, config_.run.folder, progress_, print_run_file(config_),
                   engine_.model().layout(), state.share(), config_.checkpoint.keep);
   saved_step_ = progress_.step;
+}
+
+/// In the middle of a run a checkpoint that cannot be written costs nothing but itself: the next
+/// may find room. Failing is collective, so that all ranks go on or none.
+void TrainingRun::save_or_go_on() {
+  if (progress_.step == config_.run.steps) return;  // run() writes the last, or fails
+  try {
+    save();
+  } catch (const Error& error) {
+    if (mesh_.speaks())
+      spdlog::warn("no checkpoint of step {}: {}; training goes on and tries again at the next one",
+                   progress_.step, error.what());
+  }
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ PanelKeys panel_keys(const Interval* visible, std::int64_t count, std::int64_t l
 /// Panels a query tile: enough that packing a key tile is small beside its products, few enough that
 /// their operands stay in the second-level cache.
 inline std::int64_t sub_tiles(std::int64_t heads_per_group) {
-  return std::max<std::int64_t>(1, 32 / heads_per_group);
+  return std::max<std::int64_t>(1, 16 / heads_per_group);
 }
 
 /// The checks that forward and backward share.

@@ -11,6 +11,7 @@
 namespace bdlm {
 
 class ProductCache;
+struct ProductShape;
 
 class CpuDevice final : public Device {
  public:
@@ -73,6 +74,8 @@ class CpuDevice final : public Device {
   std::shared_ptr<void> upload_bytes(const void* host, std::size_t bytes) override;
 
  private:
+  void product(const ProductShape& shape, Tensor a, Tensor b, Tensor c);
+
   /// One zeroed row of `cols` sums a thread, for reductions over rows (see add_partials).
   Buffer partial_sums(int parts, std::int64_t cols, DType dtype);
   /// target [1, cols] += the rows of `partials`, in their order.

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/dispatch.h"
@@ -50,6 +51,13 @@ void product_f64(const ProductShape& s, const double* a, const double* b, double
   cblas_dgemm(CblasRowMajor, order(s.trans_a), order(s.trans_b), size(s.m), size(s.n), size(s.k),
               1.0, a, size(s.stride_a), b, size(s.stride_b),
               s.accumulate == Accumulate::yes ? 1.0 : 0.0, c, size(s.stride_c));
+}
+
+/// Rows of the next piece of a product that has `rows` left.
+std::int64_t piece_of(std::int64_t rows) {
+  constexpr std::int64_t shortest = 32;
+  return rows <= shortest ? rows
+                          : static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)));
 }
 
 }  // namespace
@@ -109,6 +117,25 @@ void CpuDevice::gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, T
   if (a.dtype == DType::f64) {
     return product_f64(shape, a.as<double>(), b.as<double>(), c.as<double>());
   }
+  const auto keys = [&](std::int64_t first, std::int64_t count) {
+    return turned_b ? b.slice_cols(first, count) : b.slice_rows(first, count);
+  };
+  // Rows of a are tokens: their number differs in every micro-batch, and a new shape costs as much
+  // as a small product. Powers of two and a short rest are shapes that come again.
+  for (std::int64_t first = 0; first < a.rows;) {
+    // A sum in bf16 would be rounded between pieces.
+    const bool whole = turned_a && c.dtype == DType::bf16;
+    const std::int64_t count = whole ? a.rows : piece_of(a.rows - first);
+    ProductShape piece = shape;
+    (turned_a ? piece.k : piece.m) = count;
+    if (turned_a && first > 0) piece.accumulate = Accumulate::yes;
+    product(piece, a.slice_rows(first, count), turned_a ? keys(first, count) : b,
+            turned_a ? c : c.slice_rows(first, count));
+    first += count;
+  }
+}
+
+void CpuDevice::product(const ProductShape& shape, Tensor a, Tensor b, Tensor c) {
   const ProductCache::Product& product = products_->get(shape);
   const Buffer scratchpad =
       allocate(1, static_cast<std::int64_t>((product.scratchpad.get_size() + 3) / 4), DType::f32,
