@@ -24,6 +24,8 @@ struct AttentionShape {
   double scale = 0;  // of the scores, usually 1 / sqrt(head_dim)
 };
 
+/// Keys and values from the first to the last that any row sees must be finite: work goes by tiles,
+/// where a key that a row does not see is multiplied by 0.
 struct KeySource {
   Tensor key, value;                  // [keys, kv_heads * head_dim], compute dtype, any row stride
   const Interval* visible = nullptr;  // one for each query row, in device memory

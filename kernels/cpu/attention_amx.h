@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of attention_products.h on the matrix unit of Intel processors (AMX): bfloat16 operands,
-// float sums. A right operand holds its rows in pairs, [depth / 2][n][2], as the unit reads them.
+// The products of attention_products.h on the matrix unit of Intel processors (AMX): bfloat16
+// operands, float sums. A right operand holds its rows in pairs, [depth / 2][n][2], as the unit
+// reads them.
 #pragma once
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
@@ -27,8 +28,8 @@ inline bool amx_available() {
 }
 
 /// c[m][n] (+)= a[m][depth] b, everything in steps of 32: four tiles of sums, so that each operand
-/// tile is used twice. Depth advances by `a_step` elements of a. Not inlined, and with a barrier: the
-/// compiler does not know that the tile instructions read memory.
+/// tile is used twice. Depth advances by `a_step` elements of a. Not inlined, and with a barrier:
+/// the compiler does not know that the tile instructions read memory.
 [[gnu::noinline]] inline void amx_multiply(const bfloat16* a, std::int64_t lda, std::int64_t a_step,
                                            const bfloat16* b, std::int64_t ldb, float* c,
                                            std::int64_t ldc, std::int64_t m, std::int64_t n,
@@ -73,9 +74,7 @@ inline bool amx_available() {
 }
 
 /// Tiles have 32 channels or more: narrow heads are faster in vectors.
-inline bool use_amx(const AttentionShape& shape) {
-  return shape.head_dim > 16 && amx_available();
-}
+inline bool use_amx(const AttentionShape& shape) { return shape.head_dim > 16 && amx_available(); }
 
 struct AmxProducts {
   using Sum = float;
@@ -85,6 +84,7 @@ struct AmxProducts {
   static constexpr int channel_step = 32;
   static constexpr int row_step = 32;
   static constexpr int key_tile = 128;
+  static constexpr int panels = 16;
   static constexpr bool copies = true;
 
   /// The unit's tiles: all eight of 16 rows x 64 bytes.
@@ -146,8 +146,8 @@ struct AmxProducts {
         const float* s = scores + k * lanes + v;
         const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_load_ps(s + lanes), _mm512_load_ps(s));
         _mm512_store_si512(to + k * lanes + 2 * v,
-                           std::bit_cast<__m512i>(__builtin_shuffle(std::bit_cast<Halves>(both),
-                                                                    std::bit_cast<Halves>(interleave))));
+                           std::bit_cast<__m512i>(__builtin_shuffle(
+                               std::bit_cast<Halves>(both), std::bit_cast<Halves>(interleave))));
       }
     }
     return to;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of attention from output and log-sum-exp alone: probabilities are computed again. Query
-// tiles outside, key tiles inside: dq stays in cache, dkey and dvalue are added to a tile at a time.
+// The gradient of attention from output and log-sum-exp alone: probabilities are computed again.
+// Query tiles outside, key tiles inside: dq stays in cache, dkey and dvalue are added to a tile at
+// a time.
 #include <atomic>
 
 #include "kernels/cpu/attention_amx.h"
@@ -54,16 +55,16 @@ struct BackwardScratch {
     ds_pairs = arena.take<Operand>(P::copies ? score_tile : 0);
   }
 
-  Operand* rows;                                             // on the way to another format
-  Operand *q_columns, *q_rows, *dout_columns, *dout_rows;    // a panel
-  Sum* dq;                                                   // a panel: [channels][lanes]
-  Sum* dq_rows;                                              // [lanes][channels]
-  Sum *lse, *delta;                                          // a panel: [lanes], lse to base 2
-  PanelKeys* seen;                                           // a sub-tile
-  Integer *lo, *hi;                                          // a sub-tile: [lanes]
-  Operand *key, *value, *key_columns;                        // the key tile
-  Sum *dkey, *dvalue;                                        // its gradients: [keys][channels]
-  Sum *p, *ds;                                               // scores become p, dp becomes ds
+  Operand* rows;                                           // on the way to another format
+  Operand *q_columns, *q_rows, *dout_columns, *dout_rows;  // a panel
+  Sum* dq;                                                 // a panel: [channels][lanes]
+  Sum* dq_rows;                                            // [lanes][channels]
+  Sum *lse, *delta;                                        // a panel: [lanes], lse to base 2
+  PanelKeys* seen;                                         // a sub-tile
+  Integer *lo, *hi;                                        // a sub-tile: [lanes]
+  Operand *key, *value, *key_columns;                      // the key tile
+  Sum *dkey, *dvalue;                                      // its gradients: [keys][channels]
+  Sum *p, *ds;                                             // scores become p, dp becomes ds
   Operand *p_rows, *ds_rows, *ds_pairs;
 };
 
@@ -230,38 +231,13 @@ class BackwardTile {
   const Scratch& s_;
 };
 
-/// Query tiles dealt to `chunks` of about the same cost.
-std::vector<std::vector<QueryTile>> deal(std::vector<QueryTile> tiles, std::int64_t chunks) {
-  std::ranges::stable_sort(tiles, std::greater{}, &QueryTile::cost);
-  std::vector<std::vector<QueryTile>> hands(static_cast<std::size_t>(chunks));
-  std::vector<std::int64_t> costs(hands.size());
-  for (const QueryTile& tile : tiles) {
-    const auto least = std::ranges::min_element(costs);
-    *least += tile.cost;
-    hands[static_cast<std::size_t>(least - costs.begin())].push_back(tile);
-  }
-  for (auto& hand : hands) std::ranges::sort(hand, {}, &QueryTile::first);
-  return hands;
-}
-
-/// How many parts the queries of a key head are cut into: the fewest that keep nine tenths of the
-/// threads busy, since each part needs its own sums of dkey and dvalue.
-std::int64_t chunks_for(std::int64_t kv_heads, std::int64_t team, std::int64_t tiles) {
-  const std::int64_t most = std::min(team, tiles);
-  for (std::int64_t chunks = 1; chunks < most; ++chunks) {
-    const std::int64_t units = kv_heads * chunks;
-    if (10 * units >= 9 * round_up(units, team)) return chunks;
-  }
-  return most;
-}
-
 /// Units are (chunk of queries, key head). One unit at a time adds to a head's columns of a chunk's
 /// sums, in the order of its tiles: the result does not depend on which thread takes it.
 template <class P, class T>
 void backward(CpuDevice& device, const Backward& args, const Tensor& dkey, const Tensor& dvalue) {
   const AttentionShape& shape = args.shape;
   const Channels d{shape.head_dim, round_up(shape.head_dim, P::channel_step)};
-  const std::int64_t subs = sub_tiles(args.group());
+  const std::int64_t subs = sub_tiles<P>(args.group());
   const auto tiles = query_tiles(args.q.rows, subs * P::lanes, {&args.source, 1});
   const std::int64_t work = total_cost(tiles) * shape.heads * d.used;
   const int most = useful_threads(device.threads(), device.threads(), work);
@@ -270,8 +246,8 @@ void backward(CpuDevice& device, const Backward& args, const Tensor& dkey, const
   const auto hands = deal(tiles, chunks);
 
   // The first chunk adds to the result itself.
-  const Buffer sums = device.allocate((chunks - 1) * dkey.rows, 2 * dkey.cols, dkey.dtype,
-                                      Memory::workspace);
+  const Buffer sums =
+      device.allocate((chunks - 1) * dkey.rows, 2 * dkey.cols, dkey.dtype, Memory::workspace);
   device.zero(sums);
   const auto sums_of = [&](std::int64_t chunk, const Tensor& result, std::int64_t first_col) {
     if (chunk == 0) return result;
@@ -292,7 +268,8 @@ void backward(CpuDevice& device, const Backward& args, const Tensor& dkey, const
     [[maybe_unused]] const typename P::Session session;
     for (std::int64_t unit = next++; unit < units; unit = next++) {
       const std::int64_t chunk = unit / shape.kv_heads;
-      const Tensor own_dkey = sums_of(chunk, dkey, 0), own_dvalue = sums_of(chunk, dvalue, dkey.cols);
+      const Tensor own_dkey = sums_of(chunk, dkey, 0),
+                   own_dvalue = sums_of(chunk, dvalue, dkey.cols);
       for (const QueryTile& tile : hands[static_cast<std::size_t>(chunk)]) {
         BackwardTile<P, T>(args, d, tile, unit % shape.kv_heads, own_dkey, own_dvalue, scratch)
             .run();
@@ -307,37 +284,6 @@ void backward(CpuDevice& device, const Backward& args, const Tensor& dkey, const
 
 }  // namespace
 }  // namespace attention
-
-void CpuDevice::attention_delta(const AttentionShape& shape, Tensor out, Tensor dout,
-                                Tensor delta) {
-  require_shape("attention_delta: out", out, dout.rows, shape.heads * shape.head_dim);
-  require_shape("attention_delta: dout", dout, dout.rows, shape.heads * shape.head_dim);
-  require_matrix("attention_delta: delta", delta, dout.rows, shape.heads,
-                 accumulate_type(dout.dtype));
-  dispatch(out.dtype, [&]<class Out>() {
-    dispatch(dout.dtype, [&]<class T>() {
-      using A = accumulate_t<T>;
-      const Rows<Out> x(out);
-      const Rows<T> y(dout);
-      const Rows<A> sums(delta);
-      parallel_ranges(threads_, dout.rows, dout.size(),
-                      [&](int, std::int64_t first, std::int64_t last) {
-                        for (std::int64_t i = first; i < last; ++i) {
-                          for (std::int64_t head = 0; head < shape.heads; ++head) {
-                            const Out* a = x[i] + head * shape.head_dim;
-                            const T* b = y[i] + head * shape.head_dim;
-                            A sum = 0;
-#pragma omp simd reduction(+ : sum)
-                            for (std::int64_t c = 0; c < shape.head_dim; ++c) {
-                              sum += static_cast<A>(load(a[c])) * load(b[c]);
-                            }
-                            sums[i][head] = sum;
-                          }
-                        }
-                      });
-    });
-  });
-}
 
 void CpuDevice::attention_backward(const AttentionShape& shape, Tensor q, const KeySource& source,
                                    Tensor lse, Tensor dout, Tensor delta, Tensor dq, Tensor dkey,

@@ -108,10 +108,7 @@ class ForwardTile {
  public:
   ForwardTile(const Forward& args, Channels d, const QueryTile& tile, std::int64_t kv_head,
               const Scratch& scratch)
-      : args_(args),
-        d_(d),
-        tile_(tile, args.group(), kv_head, P::lanes, d.used),
-        s_(scratch) {}
+      : args_(args), d_(d), tile_(tile, args.group(), kv_head, P::lanes, d.used), s_(scratch) {}
 
   void run() {
     for (std::int64_t p = 0; p < tile_.panels(); ++p) start(p);
@@ -149,8 +146,8 @@ class ForwardTile {
 
   void attend(const KeySource& source) {
     for (std::int64_t sub = 0; sub < tile_.subs; ++sub) {
-      s_.seen[sub] = panel_keys(source.visible + tile_.first_row(sub), tile_.row_count(sub), P::lanes,
-                                s_.lo + sub * P::lanes, s_.hi + sub * P::lanes);
+      s_.seen[sub] = panel_keys(source.visible + tile_.first_row(sub), tile_.row_count(sub),
+                                P::lanes, s_.lo + sub * P::lanes, s_.hi + sub * P::lanes);
     }
     const std::span<const PanelKeys> seen(s_.seen, static_cast<std::size_t>(tile_.subs));
     for (KeyTile keys = next_keys<P>(seen, 0); keys.count > 0;
@@ -162,7 +159,8 @@ class ForwardTile {
       for (std::int64_t sub = 0; sub < tile_.subs; ++sub) {
         const KeyRange range = seen[static_cast<std::size_t>(sub)].in(keys);
         if (range.count <= 0) continue;
-        for (std::int64_t g = 0; g < tile_.group; ++g) step(sub, sub * tile_.group + g, keys, range, columns);
+        for (std::int64_t g = 0; g < tile_.group; ++g)
+          step(sub, sub * tile_.group + g, keys, range, columns);
       }
     }
   }
@@ -218,7 +216,7 @@ class ForwardTile {
 template <class P, class T>
 void forward(CpuDevice& device, const Forward& args) {
   const Channels d{args.shape.head_dim, round_up(args.shape.head_dim, P::channel_step)};
-  const std::int64_t subs = sub_tiles(args.group());
+  const std::int64_t subs = sub_tiles<P>(args.group());
   std::vector<QueryTile> tiles = query_tiles(args.q.rows, subs * P::lanes, args.sources);
   std::ranges::stable_sort(tiles, std::greater{}, &QueryTile::cost);
   const std::int64_t items = static_cast<std::int64_t>(tiles.size()) * args.shape.kv_heads;

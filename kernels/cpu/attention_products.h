@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of attention's tiles. Scores are kept transposed, [keys][lanes]: a lane is a query, so
-// that softmax works on whole vectors without a sum across one. Both classes (this one and the one in
-// attention_amx.h) give the same set of functions over their own operand formats:
+// The products of attention's tiles. Scores are kept transposed, [keys][lanes]: a lane is a query,
+// so that softmax works on whole vectors without a sum across one. Both classes (this one and the
+// one in attention_amx.h) give the same set of functions over their own operand formats:
 //
 //   scores   c[keys][lanes]     = K [keys][channels]    Q^T [channels][lanes]
 //   outputs  c[channels][lanes] += V^T [channels][keys]  P [keys][lanes]
@@ -73,6 +73,9 @@ struct VectorProducts {
   static constexpr int channel_step = lanes;
   static constexpr int row_step = 8;
   static constexpr int key_tile = 64;
+  /// Of a query tile: enough that packing a key tile is small beside its products, few enough that
+  /// their operands stay in the second-level cache.
+  static constexpr int panels = 8;
   /// Whether operands are copies, written to the last argument of the functions that make them.
   static constexpr bool copies = false;
 

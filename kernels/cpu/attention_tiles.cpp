@@ -31,6 +31,28 @@ std::int64_t total_cost(std::span<const QueryTile> tiles) {
   return cost;
 }
 
+std::vector<std::vector<QueryTile>> deal(std::vector<QueryTile> tiles, std::int64_t chunks) {
+  std::ranges::stable_sort(tiles, std::greater{}, &QueryTile::cost);
+  std::vector<std::vector<QueryTile>> hands(static_cast<std::size_t>(chunks));
+  std::vector<std::int64_t> costs(hands.size());
+  for (const QueryTile& tile : tiles) {
+    const auto least = std::ranges::min_element(costs);
+    *least += tile.cost;
+    hands[static_cast<std::size_t>(least - costs.begin())].push_back(tile);
+  }
+  for (auto& hand : hands) std::ranges::sort(hand, {}, &QueryTile::first);
+  return hands;
+}
+
+std::int64_t chunks_for(std::int64_t kv_heads, std::int64_t team, std::int64_t tiles) {
+  const std::int64_t most = std::min(team, tiles);
+  for (std::int64_t chunks = 1; chunks < most; ++chunks) {
+    const std::int64_t units = kv_heads * chunks;
+    if (10 * units >= 9 * round_up(units, team)) return chunks;
+  }
+  return most;
+}
+
 void require_attention(const char* operation, const AttentionShape& shape, const Tensor& q,
                        std::span<const KeySource> sources) {
   require(shape.head_dim > 0 && shape.kv_heads > 0 && shape.heads > 0 &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How attention is cut into tiles: query rows into panels (the lanes of a product) and tiles of several
-// panels, keys into runs that follow the intervals. Also scratch memory and rows of any dtype.
+// How attention is cut into tiles: query rows into panels (the lanes of a product) and tiles of
+// several panels, keys into runs that follow the intervals. Also scratch memory and rows of any
+// dtype.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,15 @@ std::vector<QueryTile> query_tiles(std::int64_t rows, std::int64_t rows_per_tile
 
 std::int64_t total_cost(std::span<const QueryTile> tiles);
 
-/// A query tile of one key head as panels: panel p is head p % group, in the key head's group, of the
-/// rows of sub-tile p / group.
+/// The tiles dealt to `chunks` of about the same cost, each in order.
+std::vector<std::vector<QueryTile>> deal(std::vector<QueryTile> tiles, std::int64_t chunks);
+
+/// How many parts the queries of a key head are cut into: the fewest that keep nine tenths of the
+/// threads busy, since each part needs its own sums of dkey and dvalue.
+std::int64_t chunks_for(std::int64_t kv_heads, std::int64_t team, std::int64_t tiles);
+
+/// A query tile of one key head as panels: panel p is head p % group, in the key head's group, of
+/// the rows of sub-tile p / group.
 struct Panels {
   Panels(const QueryTile& tile, std::int64_t heads_per_group, std::int64_t head_of_keys,
          std::int64_t panel_lanes, std::int64_t channels)
@@ -118,10 +126,10 @@ PanelKeys panel_keys(const Interval* visible, std::int64_t count, std::int64_t l
   return keys;
 }
 
-/// Panels a query tile: enough that packing a key tile is small beside its products, few enough that
-/// their operands stay in the second-level cache.
-inline std::int64_t sub_tiles(std::int64_t heads_per_group) {
-  return std::max<std::int64_t>(1, 16 / heads_per_group);
+/// Sub-tiles of a query tile, each with a panel for every head of the group.
+template <class P>
+std::int64_t sub_tiles(std::int64_t heads_per_group) {
+  return std::max<std::int64_t>(1, P::panels / heads_per_group);
 }
 
 /// The checks that forward and backward share.
@@ -148,8 +156,8 @@ class Arena {
 
 /// to [total][d.padded] = the head at column `col` of x's rows [first, first + count), zero beyond.
 template <class T, class E>
-void read_rows(const Tensor& x, std::int64_t first, std::int64_t count, std::int64_t col, Channels d,
-               E* to, std::int64_t total) {
+void read_rows(const Tensor& x, std::int64_t first, std::int64_t count, std::int64_t col,
+               Channels d, E* to, std::int64_t total) {
   const Rows<T> rows(x);
   for (std::int64_t i = 0; i < count; ++i, to += d.padded) {
     const T* from = rows[first + i] + col;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of the widest registers of the compile target, by the compiler's vector extension, and the
-// few functions of them that attention needs.
+// Vectors of the widest registers of the compile target, by the compiler's vector extension, and
+// the few functions of them that attention needs.
 #pragma once
 
 #include <bit>
@@ -119,8 +119,8 @@ template <int distance, class E>
 
 /// to[c][r] = from[r][c] for rows x cols elements, both multiples of the vector width, aligned.
 template <class E>
-inline void transpose(const E* from, std::int64_t from_stride, std::int64_t rows,
-                      std::int64_t cols, E* to, std::int64_t to_stride) {
+inline void transpose(const E* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols,
+                      E* to, std::int64_t to_stride) {
   for (std::int64_t r = 0; r < rows; r += width<E>) {
     for (std::int64_t c = 0; c < cols; c += width<E>) {
       Vector<E> square[width<E>];

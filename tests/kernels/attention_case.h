@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the attention tests share: interval patterns, fused key-value sources, and the accuracy rule.
+// What the attention tests share: interval patterns, fused key-value sources, and the accuracy
+// rule.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +31,8 @@ inline std::vector<IntervalSet> block_diffusion(const std::vector<int>& document
         const int first = i / block * block, last = std::min(first + block, length);
         const int lo = window > 0 ? std::max(0, i - window + 1) : 0;
         clean.visible.push_back({start + lo, start + (is_corrupted ? first : last)});
-        corrupted.visible.push_back(is_corrupted
-                                        ? Interval{start + std::max(lo, first), start + last}
-                                        : Interval{0, 0});
+        corrupted.visible.push_back(
+            is_corrupted ? Interval{start + std::max(lo, first), start + last} : Interval{0, 0});
       }
       start += length;
     }
@@ -61,8 +61,8 @@ inline std::vector<IntervalSet> split(const IntervalSet& whole, std::vector<std:
   for (const std::int32_t last : cuts) {
     IntervalSet part{last - first, {}};
     for (const Interval seen : whole.visible) {
-      part.visible.push_back({std::clamp(seen.lo, first, last) - first,
-                              std::clamp(seen.hi, first, last) - first});
+      part.visible.push_back(
+          {std::clamp(seen.lo, first, last) - first, std::clamp(seen.hi, first, last) - first});
     }
     parts.push_back(std::move(part));
     first = last;
@@ -108,8 +108,8 @@ struct AttentionCase {
 
   template <class A>
   reference::KeySource<A> plain_source(std::size_t s) const {
-    reference::KeySource<A> plain{{sets[s].keys, key_cols()}, {sets[s].keys, key_cols()},
-                                  sets[s].visible};
+    reference::KeySource<A> plain{
+        {sets[s].keys, key_cols()}, {sets[s].keys, key_cols()}, sets[s].visible};
     for (std::int64_t k = 0; k < sets[s].keys; ++k) {
       for (std::int64_t c = 0; c < key_cols(); ++c) {
         plain.key(k, c) = static_cast<A>(fused[s].get(k, c));
@@ -126,8 +126,8 @@ struct AttentionCase {
   }
 };
 
-/// Heads, key heads, channels and intervals that between them reach every path: panels and tiles that
-/// are not full, groups of 1 to 8, channels that do not fill vectors, both bfloat16 kernels.
+/// Heads, key heads, channels and intervals that between them reach every path: panels and tiles
+/// that are not full, groups of 1 to 8, channels that do not fill vectors, both bfloat16 kernels.
 template <class Body>
 void on_attention_cases(DType type, Body&& body) {
   body(AttentionCase(type, 2, 2, 64, block_diffusion({37, 1, 70, 5}, 32)));
@@ -140,8 +140,8 @@ void on_attention_cases(DType type, Body&& body) {
 }
 
 /// The error in the 2-norm is at most `factor` roundings of the inputs' dtype. Products round their
-/// operands to that dtype, so that this also bounds results that are wider. Inputs are of size 1: so are
-/// the terms of a sum that cancels.
+/// operands to that dtype, so that this also bounds results that are wider. Inputs are of size 1:
+/// so are the terms of a sum that cancels.
 inline void check_norm(const char* what, const TestMatrix& result,
                        const reference::Matrix<Truth>& truth, DType rounding, double factor) {
   const Tensor& t = result.tensor();

@@ -58,6 +58,10 @@ stop() {
   local daemon
   for daemon in slurmd slurmctld; do
     [[ -f $folder/$daemon.pid ]] && kill "$(cat "$folder/$daemon.pid")" || true
+    for ((i = 0; i < 40; i += 1)); do  # it removes the file at its end
+      [[ -f $folder/$daemon.pid ]] || break
+      sleep 0.25
+    done
   done
   [[ -f $folder/munged_is_ours ]] && kill "$(cat /run/munge/bdlm.pid)" || true
 }

@@ -227,7 +227,7 @@ TEST_CASE("every changed bit of a shard's values and of the manifest is noticed"
   Saved saved;
   const CheckpointInfo info = open_checkpoint(saved.folder.path.string());
   const std::string whole = read_file(saved.shard());
-  // one in the values: 13 is the float 1 + 3 * 273 of second, stored once
+  // a value of first that stands nowhere else in the file
   State state({{0, saved.layout.size}}, DType::f32);
   state.fill(saved.layout);
   const float value = state.share.first.as<float>()[20];
@@ -376,7 +376,7 @@ TEST_CASE("killed at any moment, what was completed is there and whole") {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     const pid_t child = ::fork();
-    if (child == 0) {  // saves for ever, every step twice, and tells which were completed
+    if (child == 0) {    // saves for ever, every step twice, and tells which were completed
       ::close(ends[0]);  // so that it ends with its parent
       try {
         for (std::int64_t i = 2 * completed + 1;; ++i) {
