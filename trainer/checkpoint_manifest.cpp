@@ -10,10 +10,6 @@
 #include "kernels/error.h"
 #include "trainer/checkpoint_files.h"
 
-#ifndef BDLM_VERSION
-#define BDLM_VERSION "0.1.0"
-#endif
-
 namespace bdlm {
 namespace {
 

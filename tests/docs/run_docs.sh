@@ -21,6 +21,7 @@ cp -r "$source"/{README.md,LICENSE,configs,docs,scripts} .
 cp -r "$source/data/text" data/
 cp -r "$source/tests/golden" tests/
 ln -s "$program" build/bdlm
+export PATH=$PWD/build:$PATH
 # The program under test is there; quickstart's rows are cut down.
 printf '#!/bin/sh\necho "build.sh %s: there already"\n' '$*' >scripts/build.sh
 sed -i 's/row_tokens: 2048/row_tokens: 256/; s/rows: 16/rows: 4/' configs/quickstart.yaml
@@ -46,13 +47,13 @@ extract() {
 run_block() {  # language, file
   case $1 in
     sh) timeout 150 bash -euo pipefail "$2" ;;
-    python) timeout 60 python3 "$2" ;;
+    python) timeout 60 /usr/bin/python3 "$2" ;;
     yaml) cp "$2" block.yaml && build/bdlm train block.yaml --print-config ;;
   esac
 }
 
 has_h5py=yes
-python3 -c 'import h5py' 2>/dev/null || has_h5py=
+/usr/bin/python3 -c 'import h5py' 2>/dev/null || has_h5py=
 pages=(README.md docs/start.md)
 for page in docs/*.md; do
   [[ $page == docs/start.md ]] || pages+=("$page")
