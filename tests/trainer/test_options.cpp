@@ -62,7 +62,7 @@ TEST_CASE("docs/configuration.md is the option table") {
   CHECK(same);
 }
 
-TEST_CASE("--help-config shows keys with their defaults") {
+TEST_CASE("help-config shows keys with their defaults") {
   CHECK_THAT(describe_options(), Contains("optimizer.lr = 0.0003") &&
                                      Contains("run.device = auto") &&
                                      Contains("parallel.elide = all") && Contains("fast_dllm_v2"));

@@ -155,7 +155,7 @@ TEST_CASE("what is not a run file says so") {
   CHECK_THROWS_WITH(read_run_file("/tmp", {}, 0), Contains("/tmp"));
 }
 
-TEST_CASE("--set has the last word and names itself") {
+TEST_CASE("an override has the last word and names itself") {
   const RunConfig config = parse("run: {steps: 5}", {"run.steps=7", "run.steps=8", "recompute=full",
                                                      "objective.range=[0.1, 0.9]"});
   CHECK(config.run.steps == 8);
