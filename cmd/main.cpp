@@ -132,7 +132,9 @@ int main_of(int argc, char** argv) {
     return status_error;
   } catch (const CLI::ParseError& error) {  // --help is one too
     if (session.rank() != 0) return error.get_exit_code() == 0 ? 0 : status_error;
-    return app.exit(error) == 0 ? 0 : status_error;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    print_error(fmt::format("{}; bdlm COMMAND --help has an example", error.what()));
+    return status_error;
   }
   return run_command(choice, session);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cmd/commands.h"
 #include "trainer/parity.h"
@@ -14,7 +15,7 @@ namespace {
 
 struct ParityArguments {
   std::vector<std::string> folders, overrides;
-  ParityTolerance tolerance;
+  std::optional<double> tolerance, train_tolerance;
   bool all_lines = false, sweep = false;
 };
 
@@ -51,7 +52,10 @@ bool check_folder(const std::string& name, const ParityArguments& arguments, Mpi
     std::vector<std::string> overrides = words;
     overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
     const RunConfig config = golden_config(folder, overrides, session.size());
-    const ParityReport report = check_parity(folder, config, arguments.tolerance);
+    ParityTolerance tolerance = default_tolerance(config.run.dtype);
+    tolerance.values = arguments.tolerance.value_or(tolerance.values);
+    tolerance.trained = arguments.train_tolerance.value_or(tolerance.trained);
+    const ParityReport report = check_parity(folder, config, tolerance);
     passed += report.passed() ? 1 : 0;
     const ParityLine& line = worst_of(report);
     if (worst.what.empty() || !(line.error <= worst.error)) worst = line;
@@ -85,13 +89,11 @@ void add_parity(CLI::App& app, Choice& choice) {
                     "every split of the ranks, sharding, exchange, deal, recomputation and elide");
   command->add_option("--set", arguments->overrides, "section.key=value of the run file")
       ->allow_extra_args(false);
-  command->add_option("--tolerance", arguments->tolerance.values,
-                      "largest relative error of losses, gradients and residual streams")
-      ->capture_default_str();
-  command
-      ->add_option("--train-tolerance", arguments->tolerance.trained,
-                   "the same for the parameters after the optimizer steps")
-      ->capture_default_str();
+  command->add_option("--tolerance", arguments->tolerance,
+                      "largest relative error of losses, gradients and residual streams; default\n"
+                      "1e-10 in float64, 1e-4 in float32, 5e-2 in bfloat16");
+  command->add_option("--train-tolerance", arguments->train_tolerance,
+                      "the same for parameters after the optimizer steps; default 1e-8, 1e-2, 5e-1");
   command->add_flag("--all", arguments->all_lines, "print every comparison, not only failures");
   command->footer(
       "Exit status 0: all within tolerance, 1: not.\n"

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "data/hdf5.h"
@@ -144,6 +145,11 @@ struct TokenFileWriter::State {
 TokenFileWriter::TokenFileWriter(std::string path, TokenFileInfo info) {
   require(info.vocab_size > 0 && info.vocab_size <= std::int64_t{1} << 31,
           "{}: vocab_size {} must be between 1 and 2^31", path, info.vocab_size);
+  // The finished file takes this name; a device or a pipe would be lost.
+  std::error_code code;
+  const auto there = std::filesystem::status(path, code);
+  require(!std::filesystem::exists(there) || std::filesystem::is_regular_file(there),
+          "{}: is there and is no regular file: give another name to write to", path);
   state_ = std::make_unique<State>(std::move(path), std::move(info));
   state_->append_offset();
 }

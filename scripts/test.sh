@@ -13,7 +13,7 @@ while (($#)); do
     --preset) preset=${2:?--preset wants a name}; shift 2 ;;
     --labels) arguments+=(--label-regex "${2:?--labels wants a pattern}"); shift 2 ;;
     --jobs) jobs=${2:?--jobs wants a number}; shift 2 ;;
-    -h | --help) sed -n 's/^#   //p' "$0"; exit 0 ;;
+    -h | --help) sed -n 's/^#   //p' scripts/test.sh; exit 0 ;;
     *) arguments+=("$1"); shift ;;
   esac
 done

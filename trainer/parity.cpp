@@ -149,6 +149,15 @@ void compare_traffic(const Traffic& counted, const Traffic& planned, Communicato
 
 }  // namespace
 
+ParityTolerance default_tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return {1e-10, 1e-8};
+    case DType::f32: return {1e-4, 1e-2};
+    case DType::bf16: break;
+  }
+  return {5e-2, 5e-1};
+}
+
 bool ParityReport::passed() const {
   for (const ParityLine& line : lines)
     if (!line.passed()) return false;

@@ -20,9 +20,11 @@ struct ParityLine {
 };
 
 struct ParityTolerance {
-  double values = 1e-10;   // loss, gradients, residual streams
-  double trained = 1e-8;   // parameters after the optimizer steps: AdamW amplifies rounding
+  double values = 0;   // loss, gradients, residual streams
+  double trained = 0;  // parameters after the optimizer steps: AdamW amplifies rounding
 };
+/// What a dtype allows: 1e-10 and 1e-8 in float64.
+ParityTolerance default_tolerance(DType dtype);
 
 struct ParityReport {
   std::vector<ParityLine> lines;

@@ -142,7 +142,7 @@ void Resolver::derive() {
   if (!given("objective.mask_token_id") && masks && model.vocab_size > 0) {
     objective.mask_token_id = model.mask_token_id.value_or(model.vocab_size - 1);
   }
-  if (objective.mask_token_id >= 0 && model.vocab_size > 0) {
+  if (objective.mask_token_id >= 0 && objective.mask_token_id < model.vocab_size) {
     model.mask_token_id = objective.mask_token_id;  // an export says what was trained with
   }
   if (!given("objective.exclude_mask_token")) {

@@ -5,9 +5,11 @@
 
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "data/loader.h"
 #include "parallel/watchdog.h"
+#include "trainer/agree.h"
 #include "trainer/evaluate.h"
 #include "trainer/run_log.h"
 #include "trainer/schedule.h"
@@ -36,6 +38,7 @@ class TrainingRun {
   int run();
 
  private:
+  std::vector<std::string> candidates();
   void resume_or_start();
   void step(StepBatch batch);
   void skip(const StepResult& result);
@@ -128,25 +131,43 @@ void TrainingRun::skip(const StepResult& result) {
       skips_in_a_row_, rows);
 }
 
-void TrainingRun::resume_or_start() {
+/// Checkpoints to go on from, the best first. Rank 0 looks: what ranks see of a shared folder may
+/// differ for a while.
+std::vector<std::string> TrainingRun::candidates() {
   const CheckpointSection& c = config_.checkpoint;
-  std::vector<CheckpointInfo> candidates;
-  if (c.resume == Resume::path) candidates = {open_checkpoint(c.resume_path)};
-  if (c.resume == Resume::automatic) candidates = list_checkpoints(config_.run.folder);
-  for (const CheckpointInfo& candidate : candidates) {
+  std::string found;
+  agree(mesh_.world(), [&] {
+    if (!mesh_.speaks()) return;
+    if (c.resume == Resume::path) found = open_checkpoint(c.resume_path).folder + '\n';
+    if (c.resume != Resume::automatic) return;
+    for (const CheckpointInfo& info : list_checkpoints(config_.run.folder))
+      found += info.folder + '\n';
+  });
+  mesh_.world().broadcast(found, 0);
+  std::vector<std::string> folders;
+  std::istringstream lines(found);
+  for (std::string line; std::getline(lines, line);) folders.push_back(line);
+  return folders;
+}
+
+void TrainingRun::resume_or_start() {
+  const std::vector<std::string> folders = candidates();
+  for (const std::string& folder : folders) {
+    CheckpointInfo checkpoint;
     try {
-      engine_.load(candidate);
+      agree(mesh_.world(), [&] { checkpoint = open_checkpoint(folder); });
+      engine_.load(checkpoint);
     } catch (const Error& error) {
-      if (c.resume == Resume::path) throw;
-      if (mesh_.speaks()) spdlog::warn("{}: cannot be resumed: {}", candidate.folder, error.what());
+      if (config_.checkpoint.resume == Resume::path) throw;
+      if (mesh_.speaks()) spdlog::warn("cannot be resumed: {}", error.what());
       continue;
     }
-    progress_ = candidate.progress;
+    progress_ = checkpoint.progress;
     saved_step_ = progress_.step;
-    if (mesh_.speaks()) spdlog::info("resumed {} at step {}", candidate.folder, progress_.step);
+    if (mesh_.speaks()) spdlog::info("resumed {} at step {}", folder, progress_.step);
     return;
   }
-  require(candidates.empty(),
+  require(folders.empty(),
           "no checkpoint of {} can be resumed; --resume never starts anew beside them",
           config_.run.folder);
   engine_.initialize();

@@ -70,8 +70,8 @@ struct VectorProducts {
   using Operand = A;
   static constexpr Precision precision = Precision::full;
   static constexpr int lanes = 2 * width<A>;
-  static constexpr int channel_step = lanes;
   static constexpr int row_step = 8;
+  static constexpr int channel_step = lanes > row_step ? lanes : row_step;  // columns and rows
   static constexpr int key_tile = 64;
   /// Of a query tile: enough that packing a key tile is small beside its products, few enough that
   /// their operands stay in the second-level cache.

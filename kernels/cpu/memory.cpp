@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -22,6 +23,7 @@ std::size_t size_class(std::size_t bytes) {
 }
 
 void* from_system(std::size_t bytes) {
+  if (bytes > PTRDIFF_MAX) return nullptr;  // the product of sizes has overflowed
   const bool large = bytes >= huge_page;
   const std::size_t align = large ? huge_page : alignment;
   void* data = std::aligned_alloc(align, (bytes + align - 1) / align * align);

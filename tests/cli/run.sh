@@ -16,9 +16,10 @@ text=$(realpath "$1")
 program=$(realpath "$2")
 BDLM_SOURCE=$(realpath "$(dirname "$0")/../..")
 export BDLM_SOURCE
-# mpirun in a container: root, more ranks than cores, no binding.
+# mpirun in a container: root, more ranks than cores, no binding; and ranks that wait make room.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 folder=$(mktemp -d)

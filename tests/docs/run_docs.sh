@@ -68,13 +68,14 @@ while IFS=$'\t' read -r number language place reason; do
   fi
   block=$folder/blocks/$number.$language
   sed -i -f "$here/substitutions.sed" "$block"
-  began=$SECONDS
-  if run_block "$language" "$block" >"$folder/output" 2>&1 </dev/null; then
+  began=$SECONDS status=0
+  run_block "$language" "$block" >"$folder/output" 2>&1 </dev/null || status=$?
+  if ((status == 0)); then
     printf 'ok %4d s  %s\n' $((SECONDS - began)) "$place"
     ((run += 1))
   else
     failed=1
-    printf 'FAILED     %s, status %d\n' "$place" $?
+    printf 'FAILED     %s, status %d\n' "$place" "$status"
     sed 's/^/  > /' "$block"
     tail -n 30 "$folder/output" | sed 's/^/    /'
   fi

@@ -135,8 +135,8 @@ void on_attention_cases(DType type, Body&& body) {
   body(AttentionCase(type, 8, 1, 12, block_diffusion({45, 30}, 4, 17)));
   body(AttentionCase(type, 3, 1, 8, {random_intervals(131, 143, 3)}));
   body(AttentionCase(type, 6, 3, 80, {random_intervals(40, 300, 4), random_intervals(40, 33, 5)}));
-  body(AttentionCase(type, 1, 1, 128, {IntervalSet{150, {{3, 148}}}}));
-  body(AttentionCase(type, 1, 1, 16, {IntervalSet{1, {{0, 1}, {0, 0}}}}));
+  body(AttentionCase(type, 1, 1, 128, {IntervalSet{150, {{3, 148}, {4, 148}}}}));
+  body(AttentionCase(type, 1, 1, 16, {IntervalSet{1, {{0, 1}}}}));
 }
 
 /// The error in the 2-norm is at most `factor` roundings of the inputs' dtype. Products round their
