@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <map>
 
@@ -109,6 +110,7 @@ int run_command(const Choice& choice, MpiSession& session) {
 }
 
 int main_of(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, told like others
   MpiSession session(argc, argv);
   set_up_log(session.rank());
 

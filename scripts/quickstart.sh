@@ -12,6 +12,7 @@ settings=()
 if ((EUID == 0)); then  # Open MPI wants to be asked twice
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
+export PMIX_MCA_gds=hash  # Debian 12's PMIx can lock mpirun up otherwise (docs/debugging.md)
 bdlm=build/bdlm
 mpi=(mpirun -n "$ranks" --oversubscribe --bind-to none)
 

@@ -3,6 +3,7 @@
 #include "trainer/checkpoint_files.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -102,6 +103,13 @@ void replace_file(const std::string& path, const std::string& text) {
   write_file(fresh, text);
   sync_path(fresh);
   rename_durably(fresh, path);
+}
+
+void check_file_limit(const std::string& path, std::int64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if (static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
+    fail("{}", system_message("write", path, EFBIG));
 }
 
 std::string read_file(const std::string& path) {

@@ -3,6 +3,7 @@
 // the system's own text and what to do about it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace bdlm {
@@ -18,6 +19,9 @@ void write_file(const std::string& path, const std::string& text);
 
 /// Writes and flushes a new file; an old one of this name is replaced at once or not at all.
 void replace_file(const std::string& path, const std::string& text);
+
+/// Error where a file may not become so long (ulimit -f): HDF5 does not survive finding out.
+void check_file_limit(const std::string& path, std::int64_t bytes);
 
 /// Whole content.
 std::string read_file(const std::string& path);

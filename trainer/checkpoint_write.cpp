@@ -51,6 +51,15 @@ void check_sizes(const StateShare& share) {
           share.first.size(), share.second.size());
 }
 
+/// More than the shard will have: HDF5's own part is small beside a mebibyte and a page a dataset.
+std::int64_t most_bytes(const StateShare& share, std::size_t tensors) {
+  std::int64_t bytes = 1 << 20;
+  for (const Tensor* values : {&share.master, &share.first, &share.second})
+    bytes += values->size() * static_cast<std::int64_t>(size_of(values->dtype)) +
+             4096 * static_cast<std::int64_t>(tensors);
+  return bytes;
+}
+
 /// Every dataset's values lie in one piece in the share, so they go to disk without a copy.
 StoredFile write_shard(const std::string& path, const ParameterLayout& layout,
                        const StateShare& share) {
@@ -58,6 +67,7 @@ StoredFile write_shard(const std::string& path, const ParameterLayout& layout,
   const std::vector<TensorPieces> tensors = pieces_of(layout, share.parts);
   if (tensors.empty()) return {};
   StoredFile file{fs::path(path).filename().string(), 0, share.master.dtype, {}};
+  check_file_limit(path, most_bytes(share, tensors.size()));
   ShardWriter writer(path);
   for (StateKind kind : state_kinds) {
     const Tensor& values = kind == StateKind::master  ? share.master

@@ -173,7 +173,10 @@ void Resolver::derive() {
 RunConfig Resolver::resolve(int world) {
   apply_preset();
   apply_model_defaults();
-  for (const Assignment& assignment : assignments_) assign(assignment);
+  for (const Assignment& assignment : assignments_) {
+    const Assignment* last = last_of(assignment.option->key);
+    if (last == &assignment || !last->value.IsNull()) assign(assignment);  // null takes all back
+  }
   // Sizes that were not read would only add their absence to the findings.
   const bool model_read = std::ranges::none_of(
       findings_, [](const Finding& finding) { return finding.key.starts_with("model"); });

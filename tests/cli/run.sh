@@ -20,6 +20,8 @@ export BDLM_SOURCE
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive
+# The shared-memory store of Debian 12's PMIx can lock mpirun up after a rank has failed.
+export PMIX_MCA_gds=hash
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 folder=$(mktemp -d)

@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=$(realpath "$here/../..")
 program=$(realpath "${1:?usage: run_docs.sh BDLM}")
 # mpirun in a container: root. Threads that wait leave the cores to others.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PMIX_MCA_gds=hash
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive
 
 folder=$(mktemp -d)

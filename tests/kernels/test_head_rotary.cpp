@@ -56,7 +56,7 @@ TEST_CASE("head_rotary forward and backward") {
     using A = accumulate_t<T>;
     const DType type = dtype_of<T>(), sums = accumulate_type(type);
     for (const Variant& v : variants) {
-      for (const std::int64_t rows : {0, 1, 37, 600}) {
+      for (const std::int64_t rows : {0, 1, v.head_dim == 128 ? 300 : 37}) {
         const std::int64_t cols = v.heads * v.head_dim, padding = rows % 5;
         Arguments a(type, rows, v);
         const auto x = TestMatrix(type, rows, cols, padding).random(1, 0.3);
