@@ -55,6 +55,9 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   MPI_Initialized(&initialized);
   if (initialized == 0) {
     int provided = 0;
+    // Without a launcher Open MPI would start a daemon beside this process: slow, and one more to
+    // fail. Not overwritten where somebody has set it.
+    ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
     check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread",
               "world", 0);
     owner_ = true;

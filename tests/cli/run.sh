@@ -53,7 +53,7 @@ matches() {  # line, expectation
 
 check() {
   [[ -z $command ]] && return
-  bash -c "$command" >"$folder/output" 2>&1 </dev/null
+  timeout 100 bash -c "$command" >"$folder/output" 2>&1 </dev/null  # a hang is told apart: 124
   local status=$? line i=0
   while IFS= read -r line && ((i < ${#expected[@]})); do
     if matches "$line" "${expected[i]}"; then ((i += 1)); fi

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows that the topology changes nothing: golden cases, one training run on many topologies, stop
+# and resume, bytes against the plan. Prints a table; exit status 1 if a line of it failed.
+#   scripts/check_exact.sh [--quick] [GOLDEN_FOLDER...]     default: the folders of tests/golden
+# --quick: every golden case, but the full sweep of modes on two of them and fewer topologies.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+quick=0
+[[ ${1:-} == --quick ]] && { quick=1; shift; }
+golden=("$@")
+((${#golden[@]})) || golden=(tests/golden/*/)
+bdlm=$(realpath "${BDLM:-build/bdlm}")
+[[ -x $bdlm ]] || { echo "check_exact.sh: no $bdlm: run scripts/build.sh first" >&2; exit 2; }
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PMIX_MCA_gds=hash
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+ranks() { local n=$1; shift; mpirun -n "$n" --oversubscribe --bind-to none "$@"; }
+
+table=() failed=0
+row() {  # what, comparisons, largest error, tolerance, ok or FAILED
+  table+=("$(printf '%-58s %9s %10s %9s  %s' "$@")")
+  echo "${table[-1]}"
+  [[ $5 == ok ]] || failed=1
+}
+verdict() { awk -v e="$1" -v t="$2" 'BEGIN { print (e != "" && e + 0 <= t + 0) ? "ok" : "FAILED" }'; }
+
+# ---- 1 and 4: golden cases against the float64 reference, bytes against the plan
+parity() {  # name, ranks, arguments: one line of the table for all folders together
+  local name=$1 n=$2; shift 2
+  if ! ranks "$n" "$bdlm" parity "$@" >"$work/parity" 2>&1; then
+    grep -E 'FAILED|bdlm:' "$work/parity" | head -5
+    row "$name, $n ranks" - - - FAILED
+    return
+  fi
+  if grep -q 'combinations passed' "$work/parity"; then
+    awk '{ for (i = 1; i <= NF; ++i) { if ($i == "of") n += $(i + 1); if ($i == "error" && $(i + 1) + 0 > e) e = $(i + 1) + 0 } }
+         END { print n, e }' "$work/parity"
+  else
+    awk '{ for (i = 1; i <= NF; ++i) { if ($i == "comparisons,") n += $(i - 1); if ($i == "worst" && $(i + 1) + 0 > e) e = $(i + 1) + 0 } }
+         END { print n, e }' "$work/parity"
+  fi >"$work/sum"
+  read -r count error <"$work/sum"
+  row "$name, $n ranks" "$count" "$error" "see below" ok
+}
+for n in 1 2 3 4 8; do parity "golden cases, default modes" "$n" "${golden[@]}"; done
+for n in 2 4; do parity "golden cases, csbp $n, float32" "$n" "${golden[@]}" --set run.dtype=float32 --set "parallel.csbp=$n"; done
+for keep in true false; do
+  parity "golden cases, recompute full, keep_remote_kv $keep" 3 "${golden[@]}" --set parallel.csbp=3 \
+    --set recompute=full --set "parallel.keep_remote_kv=$keep" --set batch.loss_chunk=3
+done
+parity "golden cases, rows joined in one pass" 2 "${golden[@]}" --set batch.micro_rows=2 --set parallel.csbp=2
+if ((quick)); then
+  parity "all modes (sweep) of two cases" 3 "${golden[@]:0:2}" --sweep
+else
+  for n in 1 2 3 4 8; do parity "all modes (sweep)" "$n" "${golden[@]}" --sweep; done
+fi
+
+# ---- 2: one run on real text, whatever the topology
+xz -dc data/text/kjv.txt.xz | head -c 400000 >"$work/text"
+"$bdlm" data prepare --text "$work/text" --document-separator blank --out "$work/train.h5" >/dev/null
+cat >"$work/run.yaml" <<'END'
+run: {name: exact, folder: out, steps: 50, dtype: float64}
+model: {vocab_size: 258, hidden_size: 32, intermediate_size: 96, num_hidden_layers: 3,
+        num_attention_heads: 4, num_key_value_heads: 2, qk_norm: true}
+objective: {preset: bd3lm, block_size: 13}
+data: {train: train.h5, row_tokens: 700}
+batch: {rows: 4}
+optimizer: {lr: 1.0e-3}
+schedule: {kind: cosine, warmup_steps: 5}
+checkpoint: {keep: 3}
+END
+train() { local n=$1; shift; ranks "$n" "$bdlm" train "$work/run.yaml" "$@" >"$work/log" 2>&1; }
+# step, loss, and what must be equal to the letter: rows, counts, fingerprint of data and noise
+steps() {
+  sed -nE 's/.*"step":([0-9]+),"steps".*"loss":([^,]+),"diffusion.*"first_row":([0-9]+),"rows":([0-9]+),"eligible":([0-9]+),"masked":([0-9]+),"documents":([0-9]+).*"fingerprint":"([0-9a-f]+)".*/\1 \2 \3:\4:\5:\6:\7:\8/p' \
+    "$1/metrics.jsonl" | awk '{ last[$1] = $0 } END { for (s in last) print last[s] }' | sort -k1,1
+}
+compare() {  # name, run folder, tolerance: against the run on one rank
+  steps "$2" >"$work/steps"
+  join "$work/reference" "$work/steps" | awk '
+    { d = ($2 - $4) / $2; if (d < 0) d = -d; if (d > e) e = d; if ($3 != $5) other = 1; ++n }
+    END { print n + 0, other ? "other-data" : e + 0 }' >"$work/sum"
+  read -r count error <"$work/sum"
+  [[ $count == "$(wc -l <"$work/reference")" && $error != other-data ]] || error=""
+  row "$1" "$count" "${error:-differs}" "$3" "$(verdict "$error" "$3")"
+}
+run_and_compare() {  # ranks, csbp, micro_rows
+  local folder="$work/run-$1-$2-$3"
+  train "$1" --set "run.folder=$folder" --set "parallel.csbp=$2" --set "batch.micro_rows=$3" ||
+    tail -2 "$work/log"
+  compare "50 steps: csbp $2 x data $(($1 / $2)), $3 rows a pass" "$folder" 1e-9
+}
+train 1 --set run.folder="$work/one" || { cat "$work/log"; exit 1; }
+steps "$work/one" >"$work/reference"
+topologies=("1 1 2" "1 1 4" "2 2 1" "2 1 2" "3 3 1" "4 4 4" "4 2 1" "8 4 2" "8 8 1")
+((quick)) && topologies=("1 1 4" "3 3 1" "4 2 2")
+((quick)) || topologies+=("3 1 1" "4 1 1" "8 2 1" "8 1 1")
+for t in "${topologies[@]}"; do read -r n csbp micro <<<"$t"; run_and_compare "$n" "$csbp" "$micro"; done
+
+# ---- 3: stop and resume, on the same ranks to the last bit, on others to rounding
+losses() { steps "$1" | cut -d' ' -f1,2; }
+hashes() { grep -hoE '"xxh64": *"[0-9a-f]+"' "$1"/checkpoints/step_00000050/manifest.json; }
+resume() {  # name, ranks and csbp before, ranks and csbp after
+  local folder="$work/resumed-$2-$3-$4-$5"
+  train "$2" --set "run.folder=$folder" --set "parallel.csbp=$3" --set checkpoint.every=20 &
+  local launcher=$!
+  until [[ -f $folder/checkpoints/latest ]] || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
+  pkill -USR1 -f "run.folder=$folder" 2>/dev/null; wait $launcher
+  train "$4" --set "run.folder=$folder" --set "parallel.csbp=$5"
+  compare "$1" "$folder" 1e-9
+}
+train 2 --set "run.folder=$work/two" --set parallel.csbp=2
+resume "stopped and resumed, 2 ranks" 2 2 2 2
+if diff <(losses "$work/two") <(losses "$work/resumed-2-2-2-2") >/dev/null &&
+  diff <(hashes "$work/two") <(hashes "$work/resumed-2-2-2-2") >/dev/null; then
+  row "  the same, losses and weights bit for bit" "$(hashes "$work/two" | wc -l)" 0 0 ok
+else
+  row "  the same, losses and weights bit for bit" - differs 0 FAILED
+fi
+resume "stopped on csbp 4, resumed on csbp 3" 4 4 3 3
+((quick)) || resume "stopped on data 3, resumed on csbp 2 x data 4" 3 1 8 2
+killed="$work/killed" kills=0
+for delay in 2 2.6 3.3; do  # it saves after every step: a kill meets a save half the time
+  train 2 --set "run.folder=$killed" --set parallel.csbp=2 --set checkpoint.every=1 &
+  launcher=$!
+  sleep $delay
+  pkill -KILL -f "run.folder=$killed" && ((kills += 1))
+  wait $launcher 2>/dev/null
+done
+train 2 --set "run.folder=$killed" --set parallel.csbp=2
+compare "killed with -9 while saving, $kills times, then resumed" "$killed" 1e-9
+
+printf '\n%-58s %9s %10s %9s\n' what compared "error" tolerance
+printf '%s\n' "${table[@]}"
+echo "golden cases: 1e-10 for losses, gradients, residual streams, 1e-8 for trained parameters (float64);"
+echo "1e-4 and 1e-2 in float32; bytes of every purpose equal to the plan's in each combination"
+((failed == 0)) && echo "everything is exact" || echo "NOT exact"
+exit "$failed"
