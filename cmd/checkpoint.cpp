@@ -106,7 +106,7 @@ void add_checkpoint(CLI::App& app, Choice& choice) {
   inspect->add_flag("--run-file", options->run_file, "Print the run file that it holds instead");
   inspect->footer(
       "Example:\n"
-      "  bdlm checkpoint inspect runs/quickstart/checkpoints/step_00000400\n"
+      "  bdlm checkpoint inspect runs/quickstart/checkpoints/step_00001500\n"
       "  bdlm checkpoint inspect runs/quickstart --run-file > again.yaml");
   inspect->callback(
       [=, &choice] { choice.run = alone([options] { return run_inspect(*options); }); });

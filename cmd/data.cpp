@@ -189,7 +189,7 @@ void add_verify(CLI::App& data, Choice& choice) {
   const auto paths = std::make_shared<std::vector<std::string>>();
   app->add_option("files", *paths, "Token files")->required()->type_name("FILE");
   app->footer(
-      "Example:\n  bdlm data verify train.h5 eval.h5\nExit status 1 if a file is not good.");
+      "Example:\n  bdlm data verify train.h5 eval.h5\nExit status 2 if a file is not good, with what is wrong.");
   app->callback([=, &choice] { choice.run = alone([paths] { run_verify(*paths); }); });
 }
 

@@ -119,7 +119,7 @@ int main_of(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "bdlm COMMAND --help has an example. Under mpirun every rank runs the same command.\n"
-      "Exit status: 0 done; 1 the answer is no (parity, verify); 2 an error, explained in a line;\n"
+      "Exit status: 0 done; 1 the answer is no (parity, checkpoint verify); 2 an error, explained in a line;\n"
       "3 a defect of bdlm; 128 + N ended by signal N.");
   Choice choice;
   for (auto* add : {add_data, add_plan, add_train, add_eval, add_generate, add_checkpoint,

@@ -49,8 +49,8 @@ void RunLog::begin_step(const AttentionWork& work) {
 
 void RunLog::measure(StepMetrics& m, const StepBatch& batch, const AttentionWork& work) {
   m.step_seconds = std::chrono::duration<double>(Clock::now() - started_).count();
-  std::array<double, 2> most{waited(*traffic_) - waited(before_),
-                             static_cast<double>(device_.memory().peak)};
+  std::array<double, 3> most{waited(*traffic_) - waited(before_),
+                             static_cast<double>(device_.memory().peak), m.step_seconds};
   std::array<double, 1> flops{batch.flops};
   // Replicas hold different rows; the ranks of a csbp group share theirs.
   std::array<std::int64_t, 2> data{batch.tokens, static_cast<std::int64_t>(batch.fingerprint)};
@@ -63,6 +63,7 @@ void RunLog::measure(StepMetrics& m, const StepBatch& batch, const AttentionWork
 
   m.exposed_communication = most[0];
   m.memory_peak = most[1];
+  m.step_seconds = most[2];
   m.tokens = data[0];
   m.fingerprint = fmt::format("{:016x}", static_cast<std::uint64_t>(data[1]));
   m.useful_flops_per_second = flops[0] / m.step_seconds;
