@@ -21,9 +21,10 @@ trap 'rm -rf "$work"' EXIT
 ranks() { local n=$1; shift; mpirun -n "$n" --oversubscribe --bind-to none "$@"; }
 
 table=() failed=0
+SECONDS=0
 row() {  # what, comparisons, largest error, tolerance, ok or FAILED
   table+=("$(printf '%-58s %9s %10s %9s  %s' "$@")")
-  echo "${table[-1]}"
+  echo "${table[-1]}  (${SECONDS} s)"
   [[ $5 == ok ]] || failed=1
 }
 verdict() { awk -v e="$1" -v t="$2" 'BEGIN { print (e != "" && e + 0 <= t + 0) ? "ok" : "FAILED" }'; }
@@ -46,8 +47,12 @@ parity() {  # name, ranks, arguments: one line of the table for all folders toge
   read -r count error <"$work/sum"
   row "$name, $n ranks" "$count" "$error" "see below" ok
 }
-for n in 1 2 3 4 8; do parity "golden cases, default modes" "$n" "${golden[@]}"; done
-for n in 2 4; do parity "golden cases, csbp $n, float32" "$n" "${golden[@]}" --set run.dtype=float32 --set "parallel.csbp=$n"; done
+for n in 1 2 3 4 8; do parity "golden cases, csbp $n" "$n" "${golden[@]}" --set "parallel.csbp=$n"; done
+parity "golden cases, csbp 1 x data 2" 2 "${golden[@]}"
+parity "golden cases, csbp 2 x data 2" 4 "${golden[@]}" --set parallel.csbp=2
+for n in 1 3; do
+  parity "golden cases, csbp $n, float32" "$n" "${golden[@]}" --set run.dtype=float32 --set "parallel.csbp=$n"
+done
 for keep in true false; do
   parity "golden cases, recompute full, keep_remote_kv $keep" 3 "${golden[@]}" --set parallel.csbp=3 \
     --set recompute=full --set "parallel.keep_remote_kv=$keep" --set batch.loss_chunk=3
@@ -137,9 +142,10 @@ killed=$work/killed halves=0
 for at in 3 14 28; do
   train 2 --set "run.folder=$killed" --set parallel.csbp=2 --set checkpoint.every=1 &
   launcher=$!
-  until compgen -G "$killed/checkpoints/*.partial" >/dev/null &&
-    [[ $(steps "$killed" | wc -l) -ge $at ]]; do
-    kill -0 $launcher 2>/dev/null || break
+  while kill -0 $launcher 2>/dev/null; do
+    done=$(grep -c . "$killed/metrics.jsonl" 2>/dev/null)
+    ((${done:-0} >= at)) && compgen -G "$killed/checkpoints/*.partial" >/dev/null && break
+    sleep 0.02
   done
   mapfile -t processes < <(descendants $launcher)
   kill -9 "${processes[@]}" 2>/dev/null
