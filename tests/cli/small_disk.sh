@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fills a disk of 700 KiB with checkpoints. Runs after setup.sh, in a mount namespace of its own.
+# A read-only disk, and one of 700 KiB that is filled with checkpoints. Runs after setup.sh, in a
+# mount namespace of its own.
 set -eux
-mkdir small
+mkdir fixed small
+mount -t tmpfs -o ro none fixed
+bdlm train run.yaml --set run.folder=fixed/out >output 2>&1 && exit 1
+grep '^bdlm: run.folder .*fixed/out: cannot be made: Read-only file system' output
 mount -t tmpfs -o size=700k none small
 
 train() {  # steps, checkpoints to keep
@@ -19,7 +23,8 @@ bdlm checkpoint verify small/out | grep 'step 2 is complete'
 dd if=/dev/zero of=small/fill bs=1k || true
 train 5 0 && exit 1
 grep '^bdlm: .*No space left on device' output
-bdlm data prepare --text text.txt --out small/text.h5 2>&1 | grep 'No space left on device'
+bdlm data prepare --text text.txt --out small/text.h5 >output 2>&1 && exit 1
+grep 'No space left on device' output
 test ! -e small/text.h5 -a ! -e small/text.h5.tmp
 bdlm checkpoint verify small/out | grep 'step 2 is complete'
 rm -r small/fill small/out/checkpoints/step_00000001
