@@ -6,15 +6,15 @@
 
 #include <cstdint>
 
+#include "kernels/interval.h"
 #include "kernels/tensor.h"
 
 namespace bdlm {
 
-/// Keys [lo, hi) of a source; lo >= hi is empty. Written by the plan, read by the kernels.
-struct Interval {
-  std::int32_t lo = 0;
-  std::int32_t hi = 0;
-  bool operator==(const Interval&) const = default;
+/// What a backend keeps beside a list of intervals for its kernels; see Device::upload_intervals.
+class IntervalNotes {
+ public:
+  virtual ~IntervalNotes() = default;
 };
 
 struct AttentionShape {
@@ -29,6 +29,7 @@ struct AttentionShape {
 struct KeySource {
   Tensor key, value;                  // [keys, kv_heads * head_dim], compute dtype, any row stride
   const Interval* visible = nullptr;  // one for each query row, in device memory
+  IntervalNotes* notes = nullptr;     // of the same list; a device with memory of its own needs them
 };
 
 }  // namespace bdlm

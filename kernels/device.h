@@ -10,7 +10,7 @@
 //  * Zero rows are normal input and do nothing. Shapes are checked, a mismatch throws Error.
 //  * Outputs must not overlap inputs unless the line says "may alias".
 //  * Deterministic: the same inputs give the same bits for a fixed number of threads. No atomics.
-//  * Pointers to indices, ids and intervals are device memory (see upload).
+//  * Pointers to indices, ids and intervals are device memory (see upload); spans are the host's.
 // The plain definition of each operation is in kernels/reference/.
 #pragma once
 
@@ -89,6 +89,13 @@ struct DeviceList {
   std::shared_ptr<void> storage;  // null for a view
 };
 
+/// The intervals of all query rows over one key source. On a device that shares the host's memory a
+/// view, as above.
+struct IntervalList {
+  DeviceList<Interval> rows;
+  std::shared_ptr<IntervalNotes> notes;
+};
+
 enum class Transpose : std::uint8_t { no, yes };
 enum class Accumulate : std::uint8_t { no, yes };
 
@@ -130,6 +137,11 @@ class Device {
     return {static_cast<const T*>(storage.get()), count, std::move(storage)};
   }
 
+  /// `keys`: rows of the source that the intervals index.
+  IntervalList upload_intervals(std::span<const Interval> rows, std::int64_t keys) {
+    return {upload(rows), shares_host_memory() ? nullptr : note_intervals(rows, keys)};
+  }
+
   // ---- movement
   virtual void zero(Tensor x) = 0;
   virtual void copy(Tensor x, Tensor y) = 0;  // y = x, between any two dtypes and strides
@@ -142,13 +154,16 @@ class Device {
   /// c = op(a) op(b), or c += op(a) op(b). a and b have dtype T; c has T or A.
   virtual void gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor c,
                     Accumulate accumulate) = 0;
+  /// c = op(a) op(b) + addend: a residual connection without a copy. addend has c's dtype.
+  virtual void gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
+                        Tensor c) = 0;
   virtual void add_bias(Tensor bias, Tensor y) = 0;         // y[i] += bias [1, cols]
   virtual void bias_gradient(Tensor dy, Tensor dbias) = 0;  // dbias [1, cols] A += sum of rows
 
   // ---- layers
   virtual void embedding_forward(const std::int32_t* ids, Tensor table, Tensor y) = 0;
-  /// dtable (A) [ids[i]] += dy[i], in the order of i.
-  virtual void embedding_backward(const std::int32_t* ids, Tensor dy, Tensor dtable) = 0;
+  /// dtable (A) [ids[i]] += dy[i], in the order of i. The ids are the host's: a device sorts them.
+  virtual void embedding_backward(std::span<const std::int32_t> ids, Tensor dy, Tensor dtable) = 0;
 
   /// y = x * rstd * weight, rstd [rows, 1] A = 1 / sqrt(mean(x^2) + eps).
   virtual void rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) = 0;
@@ -203,6 +218,8 @@ class Device {
  protected:
   /// Only asked of devices that do not share the host's memory.
   virtual std::shared_ptr<void> upload_bytes(const void* host, std::size_t bytes) = 0;
+  virtual std::shared_ptr<IntervalNotes> note_intervals(std::span<const Interval> rows,
+                                                        std::int64_t keys) = 0;
 };
 
 /// The CPU backend with that many OpenMP threads (0: OMP_NUM_THREADS or all cores).

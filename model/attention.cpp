@@ -51,26 +51,28 @@ void project_kv(const LayerContext& c, const LayerTensors& w, const LayerLists& 
 }
 
 KeySource source(const LayerContext& c, Tensor kv, const KeyPart& part,
-                 const DeviceList<Interval>& visible) {
+                 const IntervalList& visible) {
   const std::int64_t width = Widths(c.config).key;
   const Tensor rows = kv.slice_rows(part.first, part.count);
-  return {rows.slice_cols(0, width), rows.slice_cols(width, width), visible.data};
+  return {rows.slice_cols(0, width), rows.slice_cols(width, width), visible.rows.data,
+          visible.notes.get()};
 }
 
 std::vector<KeySource> sources(const LayerContext& c, Tensor kv, const std::vector<KeyPart>& parts,
-                               const std::vector<DeviceList<Interval>>& visible) {
+                               const std::vector<IntervalList>& visible) {
   std::vector<KeySource> all;
   for (std::size_t i = 0; i < parts.size(); ++i) all.push_back(source(c, kv, parts[i], visible[i]));
   return all;
 }
 
 /// Calls work(first row, rows) on pieces of the output rows and lets messages move in between: a
-/// library without a progress thread moves data only when it is called.
+/// library without a progress thread moves data only when it is called. A device of its own has
+/// the host free for that.
 template <class Work>
 void in_pieces(const LayerContext& c, const LayerPlan& plan, std::int64_t rows, Work work) {
   constexpr std::int64_t pieces = 8, smallest = 256;
-  const std::int64_t piece =
-      plan.peers.empty() ? rows : std::max(smallest, (rows + pieces - 1) / pieces);
+  const bool whole = plan.peers.empty() || !c.device.shares_host_memory();
+  const std::int64_t piece = whole ? rows : std::max(smallest, (rows + pieces - 1) / pieces);
   for (std::int64_t first = 0; first < rows; first += piece) {
     work(first, std::min(piece, rows - first));
     c.exchange.progress();
@@ -82,7 +84,7 @@ KeySource from_row(KeySource s, std::int64_t first) {
   return s;
 }
 
-const std::vector<DeviceList<Interval>>& lists_of(const LayerPlan& plan, const LayerLists& lists,
+const std::vector<IntervalList>& lists_of(const LayerPlan& plan, const LayerLists& lists,
                                                   const Peer* peer) {
   return lists.peers[static_cast<std::size_t>(peer - plan.peers.data())];
 }

@@ -68,8 +68,8 @@ std::vector<double> Decoder::run(const StepPlan& plan, const DecoderInput& input
                               {input.targets, input.weights, options_.excluded},
                               options_.loss_chunk);
   x.reset();
-  if (train) backward(c, plan, lists, ids, std::move(saved), std::move(head.dx));
-  return std::move(head.nll);
+  if (train) backward(c, plan, lists, input.ids, std::move(saved), std::move(head.dx));
+  return to_host(device_, head.nll);
 }
 
 Buffer Decoder::logits(const StepPlan& plan, std::span<const std::int32_t> tokens) {
@@ -80,14 +80,14 @@ Buffer Decoder::logits(const StepPlan& plan, std::span<const std::int32_t> token
 }
 
 void Decoder::backward(const LayerContext& c, const StepPlan& plan,
-                       const std::vector<LayerLists>& lists, const DeviceList<std::int32_t>& ids,
+                       const std::vector<LayerLists>& lists, std::span<const std::int32_t> ids,
                        std::vector<LayerActivations> saved, Buffer dx) {
   for (std::size_t l = w_.layers.size(); l-- > 0;) {
     const auto kind = static_cast<std::size_t>(plan.layer[l]);
     dx = layer_backward(c, w_.layers[l], g_.layers[l], plan.distinct[kind], lists[kind],
                         options_.recompute[l], std::move(saved[l]), std::move(dx));
   }
-  device_.embedding_backward(ids.data, dx, g_.embedding);
+  device_.embedding_backward(ids, dx, g_.embedding);
 }
 
 }  // namespace bdlm

@@ -63,7 +63,7 @@ class Decoder {
   Buffer forward(const LayerContext& c, const StepPlan& plan, const std::vector<LayerLists>& lists,
                  const DeviceList<std::int32_t>& ids, std::span<LayerActivations> saved);
   void backward(const LayerContext& c, const StepPlan& plan, const std::vector<LayerLists>& lists,
-                const DeviceList<std::int32_t>& ids, std::vector<LayerActivations> saved,
+                std::span<const std::int32_t> ids, std::vector<LayerActivations> saved,
                 Buffer dx);
 
   Device& device_;

@@ -10,10 +10,11 @@ namespace {
 Buffer attention_residual(const LayerContext& c, const LayerTensors& w, const LayerPlan& plan,
                           const LayerLists& lists, Tensor x, Tensor context) {
   Buffer middle = c.activation(context.rows, x.cols);
-  if (plan.out_is_in)
-    c.device.copy(x, middle);
-  else
-    c.device.gather_rows(x, lists.out.data, middle);
+  if (plan.out_is_in) {
+    c.device.gemm_add(context, Transpose::no, w.o, Transpose::yes, x, middle);
+    return middle;
+  }
+  c.device.gather_rows(x, lists.out.data, middle);
   c.device.gemm(context, Transpose::no, w.o, Transpose::yes, middle, Accumulate::yes);
   return middle;
 }
@@ -64,8 +65,7 @@ Buffer layer_forward(const LayerContext& c, const LayerTensors& w, const LayerPl
   a.middle = attention_residual(c, w, plan, lists, x, a.attention.context);
   mlp_project(c, w, a.middle, a.mlp);
   Buffer y = c.activation(a.middle.tensor().rows, a.middle.tensor().cols);
-  c.device.copy(a.middle, y);
-  c.device.gemm(activated(c, a.mlp), Transpose::no, w.down, Transpose::yes, y, Accumulate::yes);
+  c.device.gemm_add(activated(c, a.mlp), Transpose::no, w.down, Transpose::yes, a.middle, y);
 
   if (saved == nullptr) return y;
   if (keep_all) {

@@ -19,17 +19,6 @@ Buffer column(const LayerContext& c, std::span<const double> values) {
   return buffer;
 }
 
-std::vector<double> to_host(const LayerContext& c, Tensor values) {
-  if (c.sums() == DType::f64) {
-    std::vector<double> host(static_cast<std::size_t>(values.rows));
-    c.device.copy_to_host(values, host.data());
-    return host;
-  }
-  std::vector<float> host(static_cast<std::size_t>(values.rows));
-  c.device.copy_to_host(values, host.data());
-  return {host.begin(), host.end()};
-}
-
 Buffer gather(const LayerContext& c, Tensor x, const DeviceList<std::int32_t>& rows) {
   Buffer y = c.activation(rows.count, x.cols);
   c.device.gather_rows(x, rows.data, y);
@@ -37,6 +26,17 @@ Buffer gather(const LayerContext& c, Tensor x, const DeviceList<std::int32_t>& r
 }
 
 }  // namespace
+
+std::vector<double> to_host(Device& device, Tensor column) {
+  if (column.dtype == DType::f64) {
+    std::vector<double> host(static_cast<std::size_t>(column.rows));
+    device.copy_to_host(column, host.data());
+    return host;
+  }
+  std::vector<float> host(static_cast<std::size_t>(column.rows));
+  device.copy_to_host(column, host.data());
+  return {host.begin(), host.end()};
+}
 
 HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
                      std::span<const std::int32_t> rows, const HeadTargets& targets,
@@ -53,7 +53,8 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
   const Buffer normed = c.activation(n, x.cols), rstd = c.sum(n, 1);
   device.rms_norm_forward(states, t.norm, c.config.rms_norm_eps, normed, rstd);
 
-  const Buffer weights = column(c, targets.weights), nll = c.sum(n, 1);
+  const Buffer weights = column(c, targets.weights);
+  Buffer nll = c.sum(n, 1);
   const Buffer dnormed = train ? c.activation(n, x.cols) : Buffer();
   const std::int64_t vocab = t.head.rows;
   const std::int64_t most = std::min(chunk, n);
@@ -88,7 +89,7 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
       device.scatter_add_rows(dstates, list.data, result.dx);
     }
   }
-  result.nll = to_host(c, nll);
+  result.nll = std::move(nll);
   return result;
 }
 

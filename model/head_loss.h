@@ -25,9 +25,12 @@ struct HeadTargets {
 };
 
 struct HeadResult {
-  std::vector<double> nll;  // cross-entropy of every row, not weighted
-  Buffer dx;                // [rows of x, D]; empty without gradients
+  Buffer nll;  // [rows, 1] cross-entropy of every row, not weighted; still on its way
+  Buffer dx;   // [rows of x, D]; empty without gradients
 };
+
+/// A column [n, 1] of f64 or f32 in the host's memory; waits for it.
+std::vector<double> to_host(Device& device, Tensor column);
 
 /// x [out, D] is the last layer's output; rows: positions in it of the rows with a target.
 HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,

@@ -11,9 +11,10 @@ DeviceList<T> list(Device& device, const std::vector<T>& host) {
   return device.upload(std::span<const T>(host));
 }
 
-std::vector<DeviceList<Interval>> intervals(Device& device, const std::vector<KeyPart>& parts) {
-  std::vector<DeviceList<Interval>> lists;
-  for (const KeyPart& part : parts) lists.push_back(list(device, part.visible));
+std::vector<IntervalList> intervals(Device& device, const std::vector<KeyPart>& parts) {
+  std::vector<IntervalList> lists;
+  for (const KeyPart& part : parts)
+    lists.push_back(device.upload_intervals(part.visible, part.count));
   return lists;
 }
 

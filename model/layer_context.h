@@ -16,8 +16,8 @@ namespace bdlm {
 /// The lists of a LayerPlan in device memory, in the same order.
 struct LayerLists {
   DeviceList<std::int32_t> positions, out, out_positions;
-  std::vector<DeviceList<Interval>> own;
-  std::vector<std::vector<DeviceList<Interval>>> peers;
+  std::vector<IntervalList> own;
+  std::vector<std::vector<IntervalList>> peers;
 };
 /// Of every distinct layer of the plan.
 std::vector<LayerLists> upload(Device& device, const StepPlan& plan);

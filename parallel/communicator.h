@@ -2,6 +2,11 @@
 // A group of ranks that talk to each other, with counters by purpose. All calls are collective over
 // the group and in the same order on every rank, except post(), whose messages must match in pairs.
 // Counts are 64 bit: larger messages than MPI's int counts are cut up inside.
+//
+// Tensors and messages lie in the host's memory for a group made by mpi_*, in the device's for one
+// made by a backend (device_communicator.h). Such a group keeps the device's order without making
+// the host wait: what it is given is read after all work enqueued on the device before the call, and
+// work enqueued after a wait sees what arrived. Host values are the host's in both.
 #pragma once
 
 #include <array>
@@ -54,8 +59,8 @@ struct Message {
   int peer = 0;
 };
 
-/// Messages under way. Waiting is in any order; the destructor waits for what is left unless an
-/// exception is in flight. The messages' memory and the communicator must live that long.
+/// Messages under way. Waiting is in any order; for a device's group it is the device that waits.
+/// The destructor waits for what is left unless an exception is in flight. The messages' memory and the communicator must live that long.
 class Transfer {
  public:
   virtual ~Transfer() = default;

@@ -23,7 +23,6 @@ class PointToPoint final : public Exchange {
       receives.push_back(message_of(received_.back(), peer.rank));
       sends.push_back(message_of(pack(kv, peer.send), peer.rank));
     }
-    context_.device.synchronize();
     transfer_ = context_.group.post(receives, sends, purpose);
   }
 
@@ -83,7 +82,6 @@ class PointToPoint final : public Exchange {
       returned_.push_back(context_.rows(rows, context_.compute));
       receives.push_back(message_of(returned_.back(), peer.rank));
     }
-    context_.device.synchronize();  // the pool may hand out memory that a kernel still reads
     returning_ = context_.group.post(receives, {}, Purpose::exchange_gradient);
   }
 
@@ -96,7 +94,6 @@ class PointToPoint final : public Exchange {
       context_.device.copy(wire, rounded);
       wire = std::move(rounded);
     }
-    context_.device.synchronize();
     const Message message = message_of(wire, shard.peer->rank);
     giving_.push_back(context_.group.post({}, {&message, 1}, Purpose::exchange_gradient));
     given_.push_back(std::move(wire));

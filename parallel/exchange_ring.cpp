@@ -91,7 +91,6 @@ class Ring final : public Exchange {
       sum_arriving_->wait_all();
       sum_arriving_.reset();
       context_.device.add(sum_, gradient_);
-      context_.device.synchronize();
       sum_.reset();
     }
     send_sum();
@@ -128,7 +127,6 @@ class Ring final : public Exchange {
   /// Passes on what this rank holds and receives the next shard.
   void hop(const Tensor& held) {
     arriving_ = context_.rows(rows_of(step_ + 1), context_.compute);
-    context_.device.synchronize();
     const std::array receives{message_of(arriving_, left_)};
     const std::array sends{message_of(held, right_)};
     hop_ = context_.group.post(receives, sends, purpose_);
@@ -136,13 +134,11 @@ class Ring final : public Exchange {
 
   void receive_sum(std::int64_t rows) {
     sum_ = context_.rows(rows, context_.sum());
-    context_.device.synchronize();
     const std::array receives{message_of(sum_, left_)};
     sum_arriving_ = context_.group.post(receives, {}, Purpose::exchange_gradient);
   }
 
   void send_sum() {
-    context_.device.synchronize();
     sum_leaving_.reset();  // waits: its buffer is given up in the next line
     leaving_ = std::move(gradient_);
     const std::array sends{message_of(leaving_, right_)};

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention_amx.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/parallel.h"
 
@@ -289,14 +290,7 @@ void CpuDevice::attention_backward(const AttentionShape& shape, Tensor q, const 
                                    Tensor lse, Tensor dout, Tensor delta, Tensor dq, Tensor dkey,
                                    Tensor dvalue) {
   using namespace attention;
-  const DType sum = accumulate_type(q.dtype);
-  require_attention("attention_backward", shape, q, {&source, 1});
-  require_matrix("attention_backward: lse", lse, q.rows, shape.heads, sum);
-  require_matrix("attention_backward: dout", dout, q.rows, q.cols, q.dtype);
-  require_matrix("attention_backward: delta", delta, q.rows, shape.heads, sum);
-  require_matrix("attention_backward: dq", dq, q.rows, q.cols, sum);
-  require_matrix("attention_backward: dkey", dkey, source.key.rows, source.key.cols, sum);
-  require_matrix("attention_backward: dvalue", dvalue, source.key.rows, source.key.cols, sum);
+  check_attention_gradient(shape, q, source, lse, dout, delta, dq, dkey, dvalue);
   if (q.rows == 0 || source.key.rows == 0) return;
   const Backward args{shape, q, source, lse, dout, delta, dq};
   switch (q.dtype) {

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the softmax gradient subtracts from every score's: the dot product of output and its
 // gradient.
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
 
 void CpuDevice::attention_delta(const AttentionShape& shape, Tensor out, Tensor dout,
                                 Tensor delta) {
-  require_shape("attention_delta: out", out, dout.rows, shape.heads * shape.head_dim);
-  require_shape("attention_delta: dout", dout, dout.rows, shape.heads * shape.head_dim);
-  require_matrix("attention_delta: delta", delta, dout.rows, shape.heads,
-                 accumulate_type(dout.dtype));
+  check_attention_delta(shape, out, dout, delta);
   dispatch(out.dtype, [&]<class Out>() {
     dispatch(dout.dtype, [&]<class T>() {
       using A = accumulate_t<T>;

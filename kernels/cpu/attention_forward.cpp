@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/attention_amx.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/parallel.h"
 
@@ -245,12 +246,7 @@ void CpuDevice::attention_forward(const AttentionShape& shape, Tensor q,
                                   std::span<const KeySource> sources, Tensor out, Tensor lse,
                                   bool resume) {
   using namespace attention;
-  require_attention("attention_forward", shape, q, sources);
-  require_shape("attention_forward: out", out, q.rows, q.cols);
-  require(out.dtype == q.dtype || out.dtype == accumulate_type(q.dtype),
-          "attention_forward: out is {}, expected {} or {}", name_of(out.dtype), name_of(q.dtype),
-          name_of(accumulate_type(q.dtype)));
-  require_matrix("attention_forward: lse", lse, q.rows, shape.heads, accumulate_type(q.dtype));
+  check_attention(shape, q, sources, out, lse);
   if (q.rows == 0) return;
   const Forward args{shape, q, sources, out, lse, resume};
   switch (q.dtype) {

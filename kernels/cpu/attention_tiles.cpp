@@ -53,25 +53,4 @@ std::int64_t chunks_for(std::int64_t kv_heads, std::int64_t team, std::int64_t t
   return most;
 }
 
-void require_attention(const char* operation, const AttentionShape& shape, const Tensor& q,
-                       std::span<const KeySource> sources) {
-  require(shape.head_dim > 0 && shape.kv_heads > 0 && shape.heads > 0 &&
-              shape.heads % shape.kv_heads == 0,
-          "{}: {} heads of {} channels do not divide over {} key heads", operation, shape.heads,
-          shape.head_dim, shape.kv_heads);
-  require(shape.scale > 0, "{}: the scale of the scores is {}, expected a positive number",
-          operation, shape.scale);
-  require(q.cols == shape.heads * shape.head_dim, "{}: q has {} columns, expected {}", operation,
-          q.cols, shape.heads * shape.head_dim);
-  for (const KeySource& source : sources) {
-    for (const Tensor& x : {source.key, source.value}) {
-      require(x.rows == source.key.rows && x.cols == shape.kv_heads * shape.head_dim &&
-                  x.dtype == q.dtype,
-              "{}: a source's keys and values are {} x {} of {}, expected {} x {} of {}", operation,
-              x.rows, x.cols, name_of(x.dtype), source.key.rows, shape.kv_heads * shape.head_dim,
-              name_of(q.dtype));
-    }
-  }
-}
-
 }  // namespace bdlm::attention

@@ -14,7 +14,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cpu/attention_products.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 
 namespace bdlm::attention {
 
@@ -131,10 +131,6 @@ template <class P>
 std::int64_t sub_tiles(std::int64_t heads_per_group) {
   return std::max<std::int64_t>(1, P::panels / heads_per_group);
 }
-
-/// The checks that forward and backward share.
-void require_attention(const char* operation, const AttentionShape& shape, const Tensor& q,
-                       std::span<const KeySource> sources);
 
 /// Hands out aligned pieces of one block; over null it only measures.
 class Arena {

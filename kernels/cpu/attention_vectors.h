@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 
 namespace bdlm::attention {
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bias of a linear layer and its gradient, the sum of rows.
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
 
 void CpuDevice::add_bias(Tensor bias, Tensor y) {
-  require_matrix("add_bias: bias", bias, 1, y.cols, y.dtype);
+  check_bias(bias, y);
   dispatch(y.dtype, [&]<class T>() {
     const Rows<T> to(y);
     const T* b = bias.as<T>();
@@ -22,7 +23,7 @@ void CpuDevice::add_bias(Tensor bias, Tensor y) {
 }
 
 void CpuDevice::bias_gradient(Tensor dy, Tensor dbias) {
-  require_matrix("bias_gradient: dbias", dbias, 1, dy.cols, accumulate_type(dy.dtype));
+  check_bias_gradient(dy, dbias);
   if (dy.empty()) return;
   const int team = useful_threads(threads_, dy.rows, dy.size());
   const Buffer partials = partial_sums(team, dy.cols, dbias.dtype);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/cpu/memory_pool.h"
+#include "kernels/cpu/host_memory.h"
 #include "kernels/device.h"
 
 namespace bdlm {
@@ -39,11 +39,13 @@ class CpuDevice final : public Device {
 
   void gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor c,
             Accumulate accumulate) override;
+  void gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
+                Tensor c) override;
   void add_bias(Tensor bias, Tensor y) override;
   void bias_gradient(Tensor dy, Tensor dbias) override;
 
   void embedding_forward(const std::int32_t* ids, Tensor table, Tensor y) override;
-  void embedding_backward(const std::int32_t* ids, Tensor dy, Tensor dtable) override;
+  void embedding_backward(std::span<const std::int32_t> ids, Tensor dy, Tensor dtable) override;
 
   void rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) override;
   void rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
@@ -72,6 +74,9 @@ class CpuDevice final : public Device {
 
  protected:
   std::shared_ptr<void> upload_bytes(const void* host, std::size_t bytes) override;
+  std::shared_ptr<IntervalNotes> note_intervals(std::span<const Interval>, std::int64_t) override {
+    return nullptr;
+  }
 
  private:
   void product(const ProductShape& shape, Tensor a, Tensor b, Tensor c);
@@ -82,7 +87,8 @@ class CpuDevice final : public Device {
   void add_partials(const Tensor& partials, const Tensor& target);
 
   int threads_;
-  MemoryPool pool_;
+  HostMemory host_;
+  MemoryPool pool_{host_};
   std::unique_ptr<ProductCache> products_;  // oneDNN primitives by shape (gemm.cpp)
 };
 

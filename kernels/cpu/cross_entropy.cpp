@@ -4,8 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -71,13 +72,8 @@ A row_cross_entropy(const A* x, std::int64_t vocab, std::int64_t target, A weigh
 void CpuDevice::cross_entropy(Tensor logits, const std::int32_t* targets, Tensor weight,
                               std::int64_t excluded, Tensor loss, Tensor dlogits) {
   const std::int64_t vocab = logits.cols;
-  require_dtype("cross_entropy: logits", logits, accumulate_type(dlogits.dtype));
-  require_shape("cross_entropy: dlogits", dlogits, logits.rows, vocab);
-  require_matrix("cross_entropy: weight", weight, logits.rows, 1, logits.dtype);
-  require_matrix("cross_entropy: loss", loss, logits.rows, 1, logits.dtype);
+  check_cross_entropy(logits, weight, excluded, loss, dlogits);
   require_indices("cross_entropy: targets", targets, logits.rows, vocab);
-  require(excluded < vocab, "cross_entropy: the excluded id {} is not below the vocabulary's {}",
-          excluded, vocab);
   dispatch(dlogits.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
     const Rows<A> in(logits), weights(weight), losses(loss);

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token embedding: a row of the table for each id, and the sum of gradients of equal ids.
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
 
 void CpuDevice::embedding_forward(const std::int32_t* ids, Tensor table, Tensor y) {
-  require_matrix("embedding_forward: y", y, y.rows, table.cols, table.dtype);
+  check_embedding(table, y);
   gather_rows(table, ids, y);
 }
 
-void CpuDevice::embedding_backward(const std::int32_t* ids, Tensor dy, Tensor dtable) {
-  require_matrix("embedding_backward: dtable", dtable, dtable.rows, dy.cols,
-                 accumulate_type(dy.dtype));
-  require_indices("embedding_backward: ids", ids, dy.rows, dtable.rows);
+void CpuDevice::embedding_backward(std::span<const std::int32_t> ids, Tensor dy, Tensor dtable) {
+  check_embedding_gradient(ids, dy, dtable);
   // Ids repeat, so threads share columns and not rows: each adds its columns in the order of rows,
   // whatever the number of threads. A block is a cache line of the table.
   constexpr std::int64_t block = 16;
@@ -27,7 +26,7 @@ void CpuDevice::embedding_backward(const std::int32_t* ids, Tensor dy, Tensor dt
                       const std::int64_t end = std::min(last * block, dy.cols);
                       for (std::int64_t i = 0; i < dy.rows; ++i) {
                         const T* in = from[i];
-                        auto* out = to[ids[i]];
+                        auto* out = to[ids[static_cast<std::size_t>(i)]];
 #pragma omp simd
                         for (std::int64_t j = begin; j < end; ++j) out[j] += load(in[j]);
                       }

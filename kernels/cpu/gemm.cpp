@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/product_cache.h"
 
 namespace bdlm {
@@ -94,16 +95,8 @@ const ProductCache::Product& ProductCache::get(const ProductShape& shape) {
 
 void CpuDevice::gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor c,
                      Accumulate accumulate) {
+  const auto [m, n, k] = check_gemm(a, trans_a, b, trans_b, c);
   const bool turned_a = trans_a == Transpose::yes, turned_b = trans_b == Transpose::yes;
-  const std::int64_t m = turned_a ? a.cols : a.rows, k = turned_a ? a.rows : a.cols;
-  const std::int64_t n = turned_b ? b.rows : b.cols;
-  require((turned_b ? b.cols : b.rows) == k && c.rows == m && c.cols == n,
-          "gemm: a {}x{}{}, b {}x{}{} and c {}x{} do not fit", a.rows, a.cols,
-          turned_a ? " transposed" : "", b.rows, b.cols, turned_b ? " transposed" : "", c.rows,
-          c.cols);
-  require_dtype("gemm: b", b, a.dtype);
-  require(c.dtype == a.dtype || c.dtype == accumulate_type(a.dtype), "gemm: c is {}, a is {}",
-          name_of(c.dtype), name_of(a.dtype));
   if (c.empty()) return;
   if (k == 0) {
     if (accumulate == Accumulate::no) zero(c);
@@ -148,6 +141,13 @@ void CpuDevice::product(const ProductShape& shape, Tensor a, Tensor b, Tensor c)
        {DNNL_ARG_DST, dnnl::memory(product.c, engine, c.data)},
        {DNNL_ARG_SCRATCHPAD, dnnl::memory(product.scratchpad, engine, scratchpad.tensor().data)}});
   products_->stream().wait();
+}
+
+void CpuDevice::gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
+                         Tensor c) {
+  check_gemm_addend(addend, c);
+  copy(addend, c);
+  gemm(a, trans_a, b, trans_b, c, Accumulate::yes);
 }
 
 }  // namespace bdlm

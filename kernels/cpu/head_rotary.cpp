@@ -2,33 +2,20 @@
 // QK-norm, rotary embedding (Su et al., arXiv 2104.09864) and query temperature in one pass.
 #include <cmath>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
 namespace {
 
-void check(const HeadRotary& args, const Tensor& like, DType type, const Tensor& rstd) {
+void check_positions(const HeadRotary& args, std::int64_t rows) {
   const RotaryTable& table = args.table;
-  const DType sum_type = accumulate_type(type);
-  require(args.heads >= 0 && args.head_dim > 0 && like.cols == args.heads * args.head_dim,
-          "head_rotary: {} columns are not {} heads of {}", like.cols, args.heads, args.head_dim);
-  if (!args.norm_weight.empty()) {
-    require_matrix("head_rotary: norm_weight", args.norm_weight, 1, args.head_dim, type);
-    require_matrix("head_rotary: rstd", rstd, like.rows, args.heads, sum_type);
-  }
-  if (!table.cos.empty()) {
-    require_matrix("head_rotary: sin", table.sin, table.cos.rows, table.cos.cols, sum_type);
-    require_dtype("head_rotary: cos", table.cos, sum_type);
-    require(2 * table.cos.cols <= args.head_dim, "head_rotary: {} rotary channels of {}",
-            2 * table.cos.cols, args.head_dim);
-    require_indices("head_rotary: positions", args.positions, like.rows, table.cos.rows);
-  }
-  if (!table.temperature.empty()) {
-    require_dtype("head_rotary: temperature", table.temperature, sum_type);
-    require_indices("head_rotary: positions", args.positions, like.rows, table.temperature.cols);
-  }
+  if (!table.cos.empty())
+    require_indices("head_rotary: positions", args.positions, rows, table.cos.rows);
+  if (!table.temperature.empty())
+    require_indices("head_rotary: positions", args.positions, rows, table.temperature.cols);
 }
 
 /// cos, sin and temperature of a row.
@@ -138,8 +125,8 @@ void backward_rows(const HeadRotary& args, const Tensor& x, const Tensor& rstd, 
 }  // namespace
 
 void CpuDevice::head_rotary_forward(const HeadRotary& args, Tensor x, Tensor y, Tensor rstd) {
-  require_matrix("head_rotary_forward: y", y, x.rows, x.cols, x.dtype);
-  check(args, x, x.dtype, rstd);
+  check_head_rotary(args, x, y, rstd);
+  check_positions(args, x.rows);
   const bool norm = !args.norm_weight.empty();
   dispatch(x.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
@@ -169,14 +156,8 @@ void CpuDevice::head_rotary_backward(const HeadRotary& args, Tensor x, Tensor rs
                                      Tensor dx, Tensor dweight) {
   const DType sum_type = accumulate_type(dx.dtype);
   const bool norm = !args.norm_weight.empty();
-  require_shape("head_rotary_backward: dx", dx, dy.rows, dy.cols);
-  require(dy.dtype == dx.dtype || dy.dtype == sum_type, "head_rotary_backward: dy is {}, dx is {}",
-          name_of(dy.dtype), name_of(dx.dtype));
-  check(args, dx, dx.dtype, rstd);
-  if (norm) {
-    require_matrix("head_rotary_backward: x", x, dy.rows, dy.cols, dx.dtype);
-    require_matrix("head_rotary_backward: dweight", dweight, 1, args.head_dim, sum_type);
-  }
+  check_head_rotary_gradient(args, x, rstd, dy, dx, dweight);
+  check_positions(args, dx.rows);
   if (dx.empty()) return;
   const int team = useful_threads(threads_, dx.rows, dx.size());
   const Buffer partials = partial_sums(team, args.head_dim, sum_type);

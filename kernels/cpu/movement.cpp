@@ -2,8 +2,9 @@
 // Copies, sums and row lists: everything that moves data without looking at it.
 #include <cstring>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
@@ -86,8 +87,7 @@ void CpuDevice::add(Tensor x, Tensor y) {
 }
 
 void CpuDevice::gather_rows(Tensor x, const std::int32_t* rows, Tensor y) {
-  require_shape("gather_rows: y", y, y.rows, x.cols);
-  require_dtype("gather_rows: y", y, x.dtype);
+  check_gather_rows(x, y);
   require_indices("gather_rows", rows, y.rows, x.rows);
   dispatch(x.dtype, [&]<class T>() {
     const Rows<T> from(x), to(y);
@@ -100,7 +100,7 @@ void CpuDevice::gather_rows(Tensor x, const std::int32_t* rows, Tensor y) {
 }
 
 void CpuDevice::scatter_add_rows(Tensor x, const std::int32_t* rows, Tensor y) {
-  require_shape("scatter_add_rows: y", y, y.rows, x.cols);
+  check_scatter_add_rows(x, y);
   require_indices("scatter_add_rows", rows, x.rows, y.rows);
   dispatch_pair(x, y, [&]<class X, class Y>() {
     const Rows<X> from(x);

@@ -3,8 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
@@ -83,22 +84,7 @@ double CpuDevice::squared_norm(Tensor x) {
 void CpuDevice::adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor master,
                       Tensor gradient, Tensor first, Tensor second, Tensor compute) {
   const std::int64_t n = master.cols;
-  const DType state = accumulate_type(compute.dtype);
-  require_matrix("adamw: master", master, 1, n, state);
-  require_matrix("adamw: gradient", gradient, 1, n, state);
-  require_matrix("adamw: first", first, 1, n, state);
-  require_matrix("adamw: second", second, 1, n, state);
-  require_shape("adamw: compute", compute, 1, n);
-  require(args.step >= 1, "adamw: step {} is not counted from 1", args.step);
-  std::int64_t covered = 0;
-  for (const DecayRun& run : runs) {
-    require(run.begin == covered && run.count >= 0,
-            "adamw: the run of {} elements at {} does not follow the {} before it", run.count,
-            run.begin, covered);
-    covered += run.count;
-  }
-  require(covered == n, "adamw: the runs cover {} of {} elements", covered, n);
-
+  check_adamw(args, runs, master, gradient, first, second, compute);
   dispatch(compute.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
     const AdamWConstants<A> constants(args);

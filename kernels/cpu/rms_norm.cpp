@@ -2,16 +2,15 @@
 // Root-mean-square norm (Zhang and Sennrich, arXiv 1910.07467) over a row.
 #include <cmath>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 
 namespace bdlm {
 
 void CpuDevice::rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) {
-  require_matrix("rms_norm_forward: weight", weight, 1, x.cols, x.dtype);
-  require_matrix("rms_norm_forward: y", y, x.rows, x.cols, x.dtype);
-  require_matrix("rms_norm_forward: rstd", rstd, x.rows, 1, accumulate_type(x.dtype));
+  check_rms_norm(x, weight, y, rstd);
   dispatch(x.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
     const Rows<T> from(x), to(y);
@@ -37,11 +36,7 @@ void CpuDevice::rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, 
 void CpuDevice::rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
                                   Tensor dweight) {
   const DType sum_type = accumulate_type(x.dtype);
-  require_matrix("rms_norm_backward: weight", weight, 1, x.cols, x.dtype);
-  require_matrix("rms_norm_backward: rstd", rstd, x.rows, 1, sum_type);
-  require_matrix("rms_norm_backward: dy", dy, x.rows, x.cols, x.dtype);
-  require_matrix("rms_norm_backward: dx", dx, x.rows, x.cols, x.dtype);
-  require_matrix("rms_norm_backward: dweight", dweight, 1, x.cols, sum_type);
+  check_rms_norm_gradient(x, weight, rstd, dy, dx, dweight);
   if (x.empty()) return;
   const int team = useful_threads(threads_, x.rows, x.size());
   const Buffer partials = partial_sums(team, x.cols, sum_type);

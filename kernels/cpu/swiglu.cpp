@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gated unit of the MLP, silu(gate) * up (Shazeer, arXiv 2002.05202).
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace bdlm {
 
 void CpuDevice::swiglu_forward(Tensor gate_up, Tensor y) {
-  require_matrix("swiglu_forward: gate_up", gate_up, y.rows, 2 * y.cols, y.dtype);
+  check_swiglu(gate_up, y);
   dispatch(y.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
     const Rows<T> from(gate_up), to(y);
@@ -27,8 +28,7 @@ void CpuDevice::swiglu_forward(Tensor gate_up, Tensor y) {
 }
 
 void CpuDevice::swiglu_backward(Tensor gate_up, Tensor dy, Tensor dgate_up) {
-  require_matrix("swiglu_backward: gate_up", gate_up, dy.rows, 2 * dy.cols, dy.dtype);
-  require_matrix("swiglu_backward: dgate_up", dgate_up, dy.rows, 2 * dy.cols, dy.dtype);
+  check_swiglu_gradient(gate_up, dy, dgate_up);
   dispatch(dy.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
     const Rows<T> inputs(gate_up), gradients(dy), outputs(dgate_up);

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/dispatch.h"
 #include "kernels/device.h"
 #include "kernels/reference/matrix.h"
 

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/memory_pool.h"
+#include "kernels/cpu/host_memory.h"
 #include "kernels/device.h"
 
 using namespace bdlm;
 
 TEST_CASE("pool: freed blocks are reused and a steady step asks the system for nothing") {
-  MemoryPool pool;
+  HostMemory host;
+  MemoryPool pool(host);
   const auto step = [&] {
     std::vector<std::pair<void*, std::size_t>> blocks;
     for (const std::size_t bytes : {1u, 63u, 64u, 65u, 4097u, 100000u, 3000000u, 100000u}) {
@@ -30,7 +31,8 @@ TEST_CASE("pool: freed blocks are reused and a steady step asks the system for n
 }
 
 TEST_CASE("pool: bytes and peaks are those asked for, by kind") {
-  MemoryPool pool;
+  HostMemory host;
+  MemoryPool pool(host);
   void* a = pool.acquire(1000, Memory::parameters);
   void* b = pool.acquire(50, Memory::exchange);
   pool.release(a, 1000, Memory::parameters);
@@ -51,7 +53,8 @@ TEST_CASE("pool: bytes and peaks are those asked for, by kind") {
 }
 
 TEST_CASE("pool: blocks of sizes that do not come back are given up") {
-  MemoryPool pool;
+  HostMemory host;
+  MemoryPool pool(host);
   for (std::size_t bytes = 1 << 20; bytes < (8u << 20); bytes += 123457) {
     pool.release(pool.acquire(bytes, Memory::workspace), bytes, Memory::workspace);
     CHECK(pool.reserved() <= 14u << 20);  // once and a half of the largest, and its rounding
@@ -59,13 +62,15 @@ TEST_CASE("pool: blocks of sizes that do not come back are given up") {
 }
 
 TEST_CASE("pool: no bytes are no memory") {
-  MemoryPool pool;
+  HostMemory host;
+  MemoryPool pool(host);
   CHECK(pool.acquire(0, Memory::workspace) == nullptr);
   pool.release(nullptr, 0, Memory::workspace);
 }
 
 TEST_CASE("pool: memory that is not to be had is an error for the user") {
-  MemoryPool pool;
+  HostMemory host;
+  MemoryPool pool(host);
   CHECK_THROWS_AS(pool.acquire(std::size_t{1} << 63, Memory::gradients), Error);
   CHECK(pool.use().peak == 0);
 }

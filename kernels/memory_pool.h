@@ -5,17 +5,34 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "kernels/device.h"
 
 namespace bdlm {
 
-/// Blocks are aligned to 64 bytes, large ones to (huge) pages. Counts the bytes asked for, not the
-/// rounding to size classes (at most an eighth) nor what lies cached. Safe from several threads.
+/// Where a pool gets its blocks: the host's system, or a device.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  virtual void* allocate(std::size_t bytes) = 0;  // null: there is no more
+  virtual void free(void* data) noexcept = 0;
+  /// What the user can be told when there is no more, such as how much the device has; or empty.
+  virtual std::string remark() const { return {}; }
+};
+
+/// There is no more memory. The text names what was asked for and what is in use by kind.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Counts the bytes asked for, not the rounding to size classes (at most an eighth) nor what lies
+/// cached. Safe from several threads.
 class MemoryPool {
  public:
-  MemoryPool() = default;
+  explicit MemoryPool(MemorySource& source) : source_(source) {}  // outlives the pool
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool();
@@ -36,6 +53,9 @@ class MemoryPool {
 
   void trim(std::size_t limit);  // frees cached blocks, large ones first, down to `limit` bytes
 
+  [[noreturn]] void refuse(std::size_t bytes, Memory kind) const;
+
+  MemorySource& source_;
   mutable std::mutex mutex_;
   std::map<std::size_t, FreeList> free_;  // by size class
   std::size_t reserved_ = 0;              // bytes held from the system
