@@ -8,6 +8,7 @@
 #include "cmd/commands.h"
 #include "parallel/watchdog.h"
 #include "trainer/evaluate.h"
+#include "trainer/run_device.h"
 #include "trainer/sources.h"
 #include "trainer/traffic.h"
 
@@ -27,7 +28,7 @@ int run_eval(const EvalArguments& arguments, MpiSession& session) {
   const auto traffic = watched_traffic();
   Mesh mesh(config.parallel.mesh, traffic);
   const Watchdog watchdog(traffic->activity, config.fault.timeout, mesh.rank());
-  const auto device = make_device(config, mesh.world());
+  const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::evaluate);
   engine.load(checkpoint);
   const Evaluation result =

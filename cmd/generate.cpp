@@ -8,6 +8,7 @@
 #include "data/tokenizer.h"
 #include "trainer/engine.h"
 #include "trainer/generate.h"
+#include "trainer/run_device.h"
 
 namespace bdlm {
 namespace {
@@ -32,7 +33,9 @@ int run_generate(GenerateArguments& arguments, MpiSession& session) {
           "tokenizer that generate knows",
           checkpoint.folder, model.vocab_size, ByteTokenizer::vocab_size);
 
-  const auto device = make_device(config, *mpi_world(std::make_shared<Traffic>()));
+  const auto traffic = std::make_shared<Traffic>();
+  Mesh mesh({}, traffic);
+  const auto device = make_device(config, mesh, traffic);
   KeyValueCache cache(*device, model, config.run.dtype);
   DecoderOptions options;
   options.compute = config.run.dtype;

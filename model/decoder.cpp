@@ -24,6 +24,13 @@ Decoder::Decoder(Device& device, ModelConfig config, DecoderOptions options, Exc
   g_ = view(config_, layout_, gradients_);
 }
 
+std::int64_t Decoder::layer_begin(std::size_t layer) const {
+  return layout_
+      .at(layer < w_.layers.size() ? fmt::format("model.layers.{}.input_layernorm.weight", layer)
+                                   : "model.norm.weight")
+      .offset;
+}
+
 LayerContext Decoder::context(const StepPlan& plan) {
   std::int32_t last = 0;
   for (const LayerPlan& layer : plan.distinct)
@@ -36,13 +43,16 @@ Buffer Decoder::forward(const LayerContext& c, const StepPlan& plan,
                         const std::vector<LayerLists>& lists, const DeviceList<std::int32_t>& ids,
                         std::span<LayerActivations> saved) {
   Buffer x = c.activation(ids.count, config_.hidden_size);
+  need_weights(layer_begin(0));
   device_.embedding_forward(ids.data, w_.embedding, x);
   for (std::size_t l = 0; l < w_.layers.size(); ++l) {
     const auto kind = static_cast<std::size_t>(plan.layer[l]);
+    need_weights(layer_begin(l + 1));
     x = layer_forward(c, w_.layers[l], plan.distinct[kind], lists[kind], std::move(x),
                       options_.recompute[l], saved.empty() ? nullptr : &saved[l]);
     if (trace) trace(static_cast<std::int64_t>(l), plan.distinct[kind], x);
   }
+  need_weights(layout_.size);
   return x;
 }
 
@@ -82,12 +92,16 @@ Buffer Decoder::logits(const StepPlan& plan, std::span<const std::int32_t> token
 void Decoder::backward(const LayerContext& c, const StepPlan& plan,
                        const std::vector<LayerLists>& lists, std::span<const std::int32_t> ids,
                        std::vector<LayerActivations> saved, Buffer dx) {
+  // Tied embeddings have got the head's part by now, but not their own.
+  added_gradients(layer_begin(w_.layers.size()));
   for (std::size_t l = w_.layers.size(); l-- > 0;) {
     const auto kind = static_cast<std::size_t>(plan.layer[l]);
     dx = layer_backward(c, w_.layers[l], g_.layers[l], plan.distinct[kind], lists[kind],
                         options_.recompute[l], std::move(saved[l]), std::move(dx));
+    added_gradients(layer_begin(l));
   }
   device_.embedding_backward(ids, dx, g_.embedding);
+  added_gradients(0);
 }
 
 }  // namespace bdlm

@@ -53,12 +53,26 @@ class Decoder {
   /// DecoderInput. Collective over the csbp group.
   Buffer logits(const StepPlan& plan, std::span<const std::int32_t> ids);
 
+  /// Called before the parameters at offsets below `end` are read, in ascending order within a
+  /// forward pass: they may still be on their way. May be empty.
+  std::function<void(std::int64_t end)> weights_needed;
+  /// Called in a backward pass when the gradients at offsets from `begin` on have got all that this
+  /// pass adds to them, in descending order. May be empty.
+  std::function<void(std::int64_t begin)> gradients_added;
   /// Sees the residual stream after each layer: (layer, its plan, [out, D]). For parity.
   std::function<void(std::int64_t, const LayerPlan&, Tensor)> trace;
 
  private:
   std::vector<double> run(const StepPlan& plan, const DecoderInput& input, bool train);
   LayerContext context(const StepPlan& plan);
+  void need_weights(std::int64_t end) const {
+    if (weights_needed) weights_needed(end);
+  }
+  void added_gradients(std::int64_t begin) const {
+    if (gradients_added) gradients_added(begin);
+  }
+  /// Where the parameters of a layer begin; of the number of layers: the final norm.
+  std::int64_t layer_begin(std::size_t layer) const;
   /// ids -> the last layer's output. `saved` empty: no backward pass will follow.
   Buffer forward(const LayerContext& c, const StepPlan& plan, const std::vector<LayerLists>& lists,
                  const DeviceList<std::int32_t>& ids, std::span<LayerActivations> saved);

@@ -70,6 +70,14 @@ class Transfer {
   virtual void progress() = 0;
 };
 
+/// A transfer that was done when it was started.
+class FinishedTransfer final : public Transfer {
+ public:
+  void wait_receive(std::size_t) override {}
+  void wait_all() override {}
+  void progress() override {}
+};
+
 enum class Reduce : std::uint8_t { sum, max, min };
 
 class Communicator {
@@ -87,11 +95,23 @@ class Communicator {
   /// Flat [1, n] f64 or f32. `counts` elements of each rank: whole = all of them one after another.
   /// mine receives the sum over ranks of the own part of whole; mine may be that part of whole,
   /// then the rest of whole is overwritten. The order of addition depends on counts and group only.
-  virtual void reduce_scatter(Tensor whole, std::span<const std::int64_t> counts, Tensor mine,
-                              Purpose purpose) = 0;
+  /// The tensors belong to the operation until the transfer has been waited for. NCCL works beside
+  /// the device's computation; MPI is done when the call returns.
+  virtual std::unique_ptr<Transfer> start_reduce_scatter(Tensor whole,
+                                                         std::span<const std::int64_t> counts,
+                                                         Tensor mine, Purpose purpose) = 0;
   /// whole receives everybody's part, any dtype; mine may be the own part of whole.
-  virtual void all_gather(Tensor mine, std::span<const std::int64_t> counts, Tensor whole,
-                          Purpose purpose) = 0;
+  virtual std::unique_ptr<Transfer> start_all_gather(Tensor mine,
+                                                     std::span<const std::int64_t> counts,
+                                                     Tensor whole, Purpose purpose) = 0;
+  void reduce_scatter(Tensor whole, std::span<const std::int64_t> counts, Tensor mine,
+                      Purpose purpose) {
+    start_reduce_scatter(whole, counts, mine, purpose)->wait_all();
+  }
+  void all_gather(Tensor mine, std::span<const std::int64_t> counts, Tensor whole,
+                  Purpose purpose) {
+    start_all_gather(mine, counts, whole, purpose)->wait_all();
+  }
 
   // Small host values: verdicts, counts, losses.
   virtual void all_reduce(std::span<double> values, Reduce op) = 0;
@@ -120,6 +140,12 @@ class MpiSession {
   bool owner_ = false;  // MPI was not initialised by somebody else
   int rank_ = 0, size_ = 1, local_size_ = 1;
 };
+
+/// This rank among those on the same machine. Collective over the world.
+struct Locality {
+  int rank = 0, size = 1;
+};
+Locality mpi_locality();
 
 /// One sentence when the environment says that a launcher started several ranks but the world has
 /// one, with the way out; else empty. `variable` looks up the environment (null: not set).

@@ -2,6 +2,7 @@
 // Shards go round: at step k = 1 .. P - 1 this rank holds the shard of rank - k, which it got from
 // the left and passes on to the right while it computes. In the backward pass the sum of the
 // shard's gradient follows it: each rank adds its part and passes the sum on, the last hop is home.
+// All ranks make the same hops in the same order, each a receive and a send in one.
 #include <algorithm>
 #include <array>
 
@@ -50,7 +51,10 @@ class Ring final : public Exchange {
       holding_ = std::move(arriving_);
       if (step_ + 1 < size_) hop(holding_);
       const std::int64_t rows = rows_of(step_);
-      if (rows == 0) continue;
+      if (rows == 0) {
+        if (gradients_) sum_hop({});
+        continue;
+      }
       Shard shard{&peer_of(step_), holding_, {}};
       require(shard.peer->receive == rows,
               "the shard of rank {} has {} rows, but this rank's plan expects {}", shard.peer->rank,
@@ -59,7 +63,6 @@ class Ring final : public Exchange {
         // The partial sum travels while the caller computes; give_back adds the two.
         gradient_ = context_.rows(rows, context_.sum());
         context_.device.zero(gradient_);
-        if (step_ > 1) receive_sum(rows);
         shard.gradient = gradient_;
         open_ = true;
       }
@@ -71,7 +74,7 @@ class Ring final : public Exchange {
   }
 
   void progress() override {
-    for (Transfer* transfer : {hop_.get(), sum_arriving_.get(), sum_leaving_.get()}) {
+    for (Transfer* transfer : {hop_.get(), sum_hop_.get()}) {
       if (transfer != nullptr) transfer->progress();
     }
   }
@@ -87,13 +90,11 @@ class Ring final : public Exchange {
   void give_back(const Shard& shard) override {
     require(open_ && shard.gradient.data == gradient_.tensor().data,
             "the shard that next() returned last is given back, once");
-    if (sum_arriving_) {
-      sum_arriving_->wait_all();
-      sum_arriving_.reset();
+    if (step_ > 1) {
+      sum_hop_->wait_all();
       context_.device.add(sum_, gradient_);
-      sum_.reset();
     }
-    send_sum();
+    sum_hop(std::move(gradient_));
     open_ = false;
   }
 
@@ -101,11 +102,9 @@ class Ring final : public Exchange {
     require(gradients_ && !open_ && step_ + 1 == size_,
             "end_gradients() follows the give_back() of the last shard");
     check_rows(context_, *plan_, dkv, context_.sum());
-    if (size_ > 1 && plan_->shared_rows > 0) {
-      receive_sum(plan_->shared_rows);
-      sum_arriving_->wait_all();
+    if (size_ > 1) sum_hop_->wait_all();
+    if (size_ > 1 && plan_->shared_rows > 0)
       context_.device.add(sum_, dkv.slice_rows(0, plan_->shared_rows));
-    }
     finish();
   }
 
@@ -132,23 +131,20 @@ class Ring final : public Exchange {
     hop_ = context_.group.post(receives, sends, purpose_);
   }
 
-  void receive_sum(std::int64_t rows) {
-    sum_ = context_.rows(rows, context_.sum());
+  /// Passes the sum of this step's shard on and receives that of the next step's: after the last
+  /// step that is this rank's own, come home.
+  void sum_hop(Buffer sum) {
+    sum_hop_.reset();  // waits: its buffers are given up in the next lines
+    leaving_ = std::move(sum);
+    sum_ = context_.rows(rows_of(step_ + 1), context_.sum());
     const std::array receives{message_of(sum_, left_)};
-    sum_arriving_ = context_.group.post(receives, {}, Purpose::exchange_gradient);
-  }
-
-  void send_sum() {
-    sum_leaving_.reset();  // waits: its buffer is given up in the next line
-    leaving_ = std::move(gradient_);
     const std::array sends{message_of(leaving_, right_)};
-    sum_leaving_ = context_.group.post({}, sends, Purpose::exchange_gradient);
+    sum_hop_ = context_.group.post(receives, sends, Purpose::exchange_gradient);
   }
 
   void finish() {
     hop_.reset();
-    sum_arriving_.reset();
-    sum_leaving_.reset();
+    sum_hop_.reset();
     holding_.reset();
     arriving_.reset();
     gradient_.reset();
@@ -170,7 +166,7 @@ class Ring final : public Exchange {
   Buffer gradient_;            // this rank's part of the sum
   Buffer sum_, leaving_;       // the sum of the ranks before, and with this one
   // After the buffers: destroyed first, and a transfer waits for its messages.
-  std::unique_ptr<Transfer> hop_, sum_arriving_, sum_leaving_;
+  std::unique_ptr<Transfer> hop_, sum_hop_;
 };
 
 }  // namespace

@@ -63,4 +63,10 @@ Mesh::Mesh(const MeshSizes& sizes, std::shared_ptr<Traffic> traffic)
   replicas_ = mpi_split(t + sizes.tensor * p, c + sizes.csbp * d, traffic, {.name = "replicas"});
 }
 
+void Mesh::wrap_groups(const WrapGroup& wrap) {
+  csbp_ = wrap(std::move(csbp_), "csbp");
+  data_ = wrap(std::move(data_), "data");
+  replicas_ = wrap(std::move(replicas_), "replicas");
+}
+
 }  // namespace bdlm

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "parallel/communicator.h"
+#include "parallel/device_groups.h"
 
 namespace bdlm {
 
@@ -30,6 +31,10 @@ MeshPosition position_of(const MeshSizes& sizes, int rank);
 class Mesh {
  public:
   Mesh(const MeshSizes& sizes, std::shared_ptr<Traffic> traffic);
+
+  /// From now on the groups of the axes carry device memory; the world keeps to the host's.
+  /// Collective over the world. To be called before anybody has taken one of them.
+  void wrap_groups(const WrapGroup& wrap);
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshPosition& position() const { return position_; }

@@ -49,59 +49,17 @@ class MpiCommunicator final : public Communicator {
     return post_messages(group_, receives, sends, purpose);
   }
 
-  void reduce_scatter(Tensor whole, std::span<const std::int64_t> counts, Tensor mine,
-                      Purpose purpose) override {
-    const Parts parts = check_parts(whole, counts, mine, "reduce_scatter");
-    const MPI_Datatype type = number_type(whole.dtype);
-    const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
-    if (parts.total == 0) return;
-    count_collective(purpose, (parts.total - parts.mine) * element,
-                     (group_.size - 1) * parts.mine * element);
-    void* own = bytes_at(whole.data, parts.offset * element);
-    const auto own_bytes = static_cast<std::size_t>(parts.mine * element);
-    if (group_.size == 1) {
-      if (mine.data != own) std::memcpy(mine.data, own, own_bytes);
-      return;
-    }
-    const Blocked blocked = block("reduce_scatter", purpose, parts.total * element);
-    if (parts.total * element > group_.cut_bytes) {
-      reduce_to_each(whole, counts, mine, type, element);
-    } else if (mine.data != own) {
-      check_mpi(MPI_Reduce_scatter(whole.data, mine.data, int_counts(counts, 1).data(), type,
-                                   MPI_SUM, group_.comm),
-                "MPI_Reduce_scatter", group_);
-    } else {
-      // In place, MPI leaves the result at the start of the buffer.
-      check_mpi(MPI_Reduce_scatter(MPI_IN_PLACE, whole.data, int_counts(counts, 1).data(), type,
-                                   MPI_SUM, group_.comm),
-                "MPI_Reduce_scatter", group_);
-      std::memmove(own, whole.data, own_bytes);
-    }
+  std::unique_ptr<Transfer> start_reduce_scatter(Tensor whole,
+                                                 std::span<const std::int64_t> counts, Tensor mine,
+                                                 Purpose purpose) override {
+    reduce_parts(whole, counts, mine, purpose);
+    return std::make_unique<FinishedTransfer>();
   }
 
-  void all_gather(Tensor mine, std::span<const std::int64_t> counts, Tensor whole,
-                  Purpose purpose) override {
-    const Parts parts = check_parts(whole, counts, mine, "all_gather");
-    const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
-    if (parts.total == 0) return;
-    count_collective(purpose, (group_.size - 1) * parts.mine * element,
-                     (parts.total - parts.mine) * element);
-    void* own = bytes_at(whole.data, parts.offset * element);
-    if (mine.data != own && parts.mine > 0) {
-      std::memcpy(own, mine.data, static_cast<std::size_t>(parts.mine * element));
-    }
-    if (group_.size == 1) return;
-    const Blocked blocked = block("all_gather", purpose, parts.total * element);
-    if (parts.total * element > group_.cut_bytes) {
-      broadcast_from_each(whole, counts, element);
-      return;
-    }
-    const std::vector<int> sizes = int_counts(counts, element);
-    std::vector<int> offsets(sizes.size());
-    std::exclusive_scan(sizes.begin(), sizes.end(), offsets.begin(), 0);
-    check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data, sizes.data(),
-                             offsets.data(), MPI_BYTE, group_.comm),
-              "MPI_Allgatherv", group_);
+  std::unique_ptr<Transfer> start_all_gather(Tensor mine, std::span<const std::int64_t> counts,
+                                             Tensor whole, Purpose purpose) override {
+    gather_parts(mine, counts, whole, purpose);
+    return std::make_unique<FinishedTransfer>();
   }
 
   void all_reduce(std::span<double> values, Reduce op) override {
@@ -176,6 +134,61 @@ class MpiCommunicator final : public Communicator {
             "and {} (flat and of one dtype?)",
             operation, group_.name, parts.total, parts.mine, whole.size(), mine.size());
     return parts;
+  }
+
+  void reduce_parts(const Tensor& whole, std::span<const std::int64_t> counts, const Tensor& mine,
+                    Purpose purpose) {
+    const Parts parts = check_parts(whole, counts, mine, "reduce_scatter");
+    const MPI_Datatype type = number_type(whole.dtype);
+    const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
+    if (parts.total == 0) return;
+    count_collective(purpose, (parts.total - parts.mine) * element,
+                     (group_.size - 1) * parts.mine * element);
+    void* own = bytes_at(whole.data, parts.offset * element);
+    const auto own_bytes = static_cast<std::size_t>(parts.mine * element);
+    if (group_.size == 1) {
+      if (mine.data != own) std::memcpy(mine.data, own, own_bytes);
+      return;
+    }
+    const Blocked blocked = block("reduce_scatter", purpose, parts.total * element);
+    if (parts.total * element > group_.cut_bytes) {
+      reduce_to_each(whole, counts, mine, type, element);
+    } else if (mine.data != own) {
+      check_mpi(MPI_Reduce_scatter(whole.data, mine.data, int_counts(counts, 1).data(), type,
+                                   MPI_SUM, group_.comm),
+                "MPI_Reduce_scatter", group_);
+    } else {
+      // In place, MPI leaves the result at the start of the buffer.
+      check_mpi(MPI_Reduce_scatter(MPI_IN_PLACE, whole.data, int_counts(counts, 1).data(), type,
+                                   MPI_SUM, group_.comm),
+                "MPI_Reduce_scatter", group_);
+      std::memmove(own, whole.data, own_bytes);
+    }
+  }
+
+  void gather_parts(const Tensor& mine, std::span<const std::int64_t> counts, const Tensor& whole,
+                    Purpose purpose) {
+    const Parts parts = check_parts(whole, counts, mine, "all_gather");
+    const auto element = static_cast<std::int64_t>(size_of(whole.dtype));
+    if (parts.total == 0) return;
+    count_collective(purpose, (group_.size - 1) * parts.mine * element,
+                     (parts.total - parts.mine) * element);
+    void* own = bytes_at(whole.data, parts.offset * element);
+    if (mine.data != own && parts.mine > 0) {
+      std::memcpy(own, mine.data, static_cast<std::size_t>(parts.mine * element));
+    }
+    if (group_.size == 1) return;
+    const Blocked blocked = block("all_gather", purpose, parts.total * element);
+    if (parts.total * element > group_.cut_bytes) {
+      broadcast_from_each(whole, counts, element);
+      return;
+    }
+    const std::vector<int> sizes = int_counts(counts, element);
+    std::vector<int> offsets(sizes.size());
+    std::exclusive_scan(sizes.begin(), sizes.end(), offsets.begin(), 0);
+    check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole.data, sizes.data(),
+                             offsets.data(), MPI_BYTE, group_.comm),
+              "MPI_Allgatherv", group_);
   }
 
   Blocked block(const char* operation, Purpose purpose, std::int64_t bytes) {

@@ -72,11 +72,18 @@ MpiSession::MpiSession(int& argc, char**& argv) {
       launch_mistake(size_, [](const char* name) -> const char* { return std::getenv(name); });
   require(mistake.empty(), "{}", mistake);
 
+  local_size_ = mpi_locality().size;
+}
+
+Locality mpi_locality() {
+  Locality here;
   MPI_Comm local = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local),
-            "MPI_Comm_split_type", "world", rank_);
-  check_mpi(MPI_Comm_size(local, &local_size_), "MPI_Comm_size", "local", rank_);
-  check_mpi(MPI_Comm_free(&local), "MPI_Comm_free", "local", rank_);
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local),
+            "MPI_Comm_split_type", "world", 0);
+  check_mpi(MPI_Comm_rank(local, &here.rank), "MPI_Comm_rank", "local", 0);
+  check_mpi(MPI_Comm_size(local, &here.size), "MPI_Comm_size", "local", 0);
+  check_mpi(MPI_Comm_free(&local), "MPI_Comm_free", "local", 0);
+  return here;
 }
 
 MpiSession::~MpiSession() {

@@ -46,33 +46,81 @@ std::int64_t ShardLayout::owned(int rank) const {
   return elements;
 }
 
-void reduce_scatter_gradients(Communicator& replicas, const ShardLayout& layout, Tensor flat,
-                              Tensor owned) {
+ShardLayout shard_layout(std::int64_t size, int ranks, double bucket_mib, DType sums) {
+  const std::int64_t step = std::int64_t{8} * ranks;
+  const auto elements = static_cast<std::int64_t>(bucket_mib * 1048576) /
+                        static_cast<std::int64_t>(size_of(sums));
+  return {size, ranks, std::max(step, elements / step * step)};
+}
+
+GradientReduction::GradientReduction(Communicator& replicas, const ShardLayout& layout, Tensor flat,
+                                     Tensor owned)
+    : replicas_(replicas),
+      layout_(layout),
+      flat_(flat),
+      owned_(owned),
+      parts_(layout.parts(replicas.rank())),
+      left_(layout.buckets().size()) {
   require(layout.ranks() == replicas.size() && flat.size() == layout.size() &&
               owned.size() == layout.owned(replicas.rank()),
           "gradients of {} elements ({} owned) do not match a layout of {} over {} ranks",
           flat.size(), owned.size(), layout.size(), layout.ranks());
-  if (owned.data == flat.data && layout.ranks() == 1) return;
-  const auto parts = layout.parts(replicas.rank());
   std::int64_t at = 0;
-  for (std::size_t b = 0; b < parts.size(); ++b) {
-    const FlatRange& bucket = layout.buckets()[b];
-    replicas.reduce_scatter(flat.slice_cols(bucket.begin, bucket.count), layout.counts(b),
-                            owned.slice_cols(at, parts[b].count), Purpose::gradient_reduce);
-    at += parts[b].count;
+  for (const FlatRange& part : parts_) {
+    begin_.push_back(at);
+    at += part.count;
   }
 }
 
-void all_gather_parameters(Communicator& replicas, const ShardLayout& layout, Tensor flat) {
+void GradientReduction::from(std::int64_t offset) {
+  while (left_ > 0 && layout_.buckets()[left_ - 1].begin >= offset) {
+    const std::size_t b = --left_;
+    const FlatRange& bucket = layout_.buckets()[b];
+    under_way_.push_back(replicas_.start_reduce_scatter(
+        flat_.slice_cols(bucket.begin, bucket.count), layout_.counts(b),
+        owned_.slice_cols(begin_[b], parts_[b].count), Purpose::gradient_reduce));
+  }
+}
+
+void GradientReduction::finish() {
+  from(0);
+  for (const auto& transfer : under_way_) transfer->wait_all();
+  under_way_.clear();
+}
+
+ParameterGathering::ParameterGathering(Communicator& replicas, const ShardLayout& layout,
+                                       Tensor flat)
+    : replicas_(replicas), layout_(layout), flat_(flat), parts_(layout.parts(replicas.rank())) {
   require(layout.ranks() == replicas.size() && flat.size() == layout.size(),
           "parameters of {} elements do not match a layout of {} over {} ranks", flat.size(),
           layout.size(), layout.ranks());
-  const auto parts = layout.parts(replicas.rank());
-  for (std::size_t b = 0; b < parts.size(); ++b) {
-    const FlatRange& bucket = layout.buckets()[b];
-    replicas.all_gather(flat.slice_cols(parts[b].begin, parts[b].count), layout.counts(b),
-                        flat.slice_cols(bucket.begin, bucket.count), Purpose::parameter_gather);
+}
+
+void ParameterGathering::start_next() {
+  const std::size_t b = started_++;
+  const FlatRange& bucket = layout_.buckets().at(b);
+  under_way_.push_back(replicas_.start_all_gather(
+      flat_.slice_cols(parts_[b].begin, parts_[b].count), layout_.counts(b),
+      flat_.slice_cols(bucket.begin, bucket.count), Purpose::parameter_gather));
+}
+
+void ParameterGathering::until(std::int64_t end) {
+  for (; here_ < started_ && layout_.buckets()[here_].begin < end; ++here_) {
+    under_way_[here_]->wait_all();
+    under_way_[here_].reset();
   }
+}
+
+void reduce_scatter_gradients(Communicator& replicas, const ShardLayout& layout, Tensor flat,
+                              Tensor owned) {
+  if (owned.data == flat.data && layout.ranks() == 1) return;
+  GradientReduction(replicas, layout, flat, owned).finish();
+}
+
+void all_gather_parameters(Communicator& replicas, const ShardLayout& layout, Tensor flat) {
+  ParameterGathering gathering(replicas, layout, flat);
+  for (std::size_t b = 0; b < layout.buckets().size(); ++b) gathering.start_next();
+  gathering.finish();
 }
 
 ZeroBytes zero_bytes(const ShardLayout& layout, int rank, std::int64_t gradient_element,

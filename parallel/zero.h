@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "parallel/communicator.h"
@@ -35,13 +36,57 @@ class ShardLayout {
   std::vector<FlatRange> buckets_;
 };
 
-/// Collective over `replicas`. owned [1, owned(rank)]: the sums of the own parts, one after
-/// another. With one rank owned may be flat itself and nothing is copied.
+/// Buckets of about bucket_mib of elements of dtype `sums`, of a size that gives all ranks equal parts
+/// of 16 bytes at least: what collectives and vector loads are fastest with. The last bucket may
+/// have any size.
+ShardLayout shard_layout(std::int64_t size, int ranks, double bucket_mib, DType sums);
+
+/// The sums of the gradients on their way to their owners, bucket by bucket from the end of the flat
+/// range: the backward pass completes them in that order, so that they travel while it goes on.
+/// Collective over `replicas`, in the same order on all ranks whatever the calls of from().
+class GradientReduction {
+ public:
+  /// owned [1, owned(rank)]: the sums of the own parts, one after another.
+  GradientReduction(Communicator& replicas, const ShardLayout& layout, Tensor flat, Tensor owned);
+  /// Elements from `offset` on are final.
+  void from(std::int64_t offset);
+  /// All are. Device work enqueued afterwards sees the sums.
+  void finish();
+
+ private:
+  Communicator& replicas_;
+  const ShardLayout& layout_;
+  Tensor flat_, owned_;
+  std::vector<FlatRange> parts_;
+  std::vector<std::int64_t> begin_;  // of each part in owned
+  std::size_t left_;                 // buckets that have not been started
+  std::vector<std::unique_ptr<Transfer>> under_way_;
+};
+
+/// Parameters on their way to everybody, bucket by bucket from the start: the next forward pass
+/// needs them in that order. flat [1, size], any dtype, holds the own parts in place. Collective
+/// over `replicas`.
+class ParameterGathering {
+ public:
+  ParameterGathering(Communicator& replicas, const ShardLayout& layout, Tensor flat);
+  /// Of the next bucket the own part is there.
+  void start_next();
+  /// Device work enqueued afterwards sees the elements before `end`.
+  void until(std::int64_t end);
+  void finish() { until(layout_.size()); }
+
+ private:
+  Communicator& replicas_;
+  const ShardLayout& layout_;
+  Tensor flat_;
+  std::vector<FlatRange> parts_;
+  std::size_t started_ = 0, here_ = 0;  // buckets
+  std::vector<std::unique_ptr<Transfer>> under_way_;  // by bucket; null once it is here
+};
+
+/// All at once. With one rank owned may be flat itself and nothing is copied.
 void reduce_scatter_gradients(Communicator& replicas, const ShardLayout& layout, Tensor flat,
                               Tensor owned);
-
-/// Collective over `replicas`. flat [1, size], any dtype, holds the own parts in place and receives
-/// all others.
 void all_gather_parameters(Communicator& replicas, const ShardLayout& layout, Tensor flat);
 
 /// Bytes that a rank sends and receives in one call of either, for elements of `element` bytes.

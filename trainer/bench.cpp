@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "trainer/run_device.h"
 #include "trainer/sources.h"
 #include "trainer/step.h"
 
@@ -77,9 +78,10 @@ void time_products(Products& products, const StepBatch& batch, const RunConfig& 
 }  // namespace
 
 BenchResult bench_step(const RunConfig& config, std::int64_t steps) {
-  Mesh mesh(config.parallel.mesh, std::make_shared<Traffic>());
+  const auto traffic = std::make_shared<Traffic>();
+  Mesh mesh(config.parallel.mesh, traffic);
   const DataSource source = training_source(config);
-  const auto device = make_device(config, mesh.world());
+  const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::train);
   engine.initialize();
 

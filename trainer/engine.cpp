@@ -7,11 +7,9 @@
 
 #include "model/safetensors.h"
 #include "trainer/agree.h"
-#include "trainer/threads.h"
 #include "trainer/traffic.h"
 
 namespace bdlm {
-namespace {
 
 DecoderOptions decoder_options(const RunConfig& config) {
   DecoderOptions options;
@@ -21,15 +19,6 @@ DecoderOptions decoder_options(const RunConfig& config) {
   options.loss_chunk = config.batch.loss_chunk;
   options.excluded = config.objective.exclude_mask_token ? config.objective.mask_token_id : -1;
   return options;
-}
-
-}  // namespace
-
-std::unique_ptr<Device> make_device(const RunConfig& config, Communicator& world) {
-  require(config.run.device != DeviceKind::cuda,
-          "run.device: cuda is asked for, but this build of bdlm has no CUDA backend: build it where "
-          "nvcc is found, or set run.device: cpu");
-  return make_cpu_device(set_threads(config.run.threads, world));
 }
 
 Engine::Engine(const RunConfig& config, Device& device, Mesh& mesh, Mode mode)
@@ -114,6 +103,7 @@ void load_weights(const CheckpointInfo& checkpoint, Decoder& decoder, Device& de
 Engine::LossSums Engine::run(StepBatch& batch, const Factors& factors, bool gradients) {
   LossSums sums;
   for (MicroStep& micro : batch.micro) {
+    if (gradients && &micro == &batch.micro.back()) optimizer_->begin_reduction();
     const std::vector<double> raw = micro.input.weights;
     for (std::size_t i = 0; i < raw.size(); ++i)
       micro.input.weights[i] *= micro.kinds[i] == TargetKind::diffusion ? factors.diffusion

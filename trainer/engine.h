@@ -19,10 +19,6 @@ namespace bdlm {
 
 enum class Mode : std::uint8_t { train, evaluate };
 
-/// The device of run.device for this rank; Error when a GPU is asked for that is not there.
-/// Collective over the launch: the ranks of a machine share its cores.
-std::unique_ptr<Device> make_device(const RunConfig& config, Communicator& world);
-
 class Engine {
  public:
   Engine(const RunConfig& config, Device& device, Mesh& mesh, Mode mode);
@@ -59,6 +55,9 @@ class Engine {
   std::unique_ptr<Decoder> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
 };
+
+/// What the run file says to the model.
+DecoderOptions decoder_options(const RunConfig& config);
 
 /// All weights of a checkpoint into the decoder, without the optimizer's state. Not collective.
 void load_weights(const CheckpointInfo& checkpoint, Decoder& decoder, Device& device);

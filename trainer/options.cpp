@@ -46,8 +46,12 @@ std::vector<Option> run_rows() {
               "of the noise, the order of the data and random weights"),
       choice<DeviceKind>(
           "run.device", FIELD(run.device),
-          {{"auto", DeviceKind::automatic}, {"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}},
-          "what computes; auto: a GPU if this build and machine have one"),
+          {{"auto", DeviceKind::automatic},
+           {"cpu", DeviceKind::cpu},
+           {"cuda", DeviceKind::cuda},
+           {"emu", DeviceKind::emu}},
+          "what computes; auto: a GPU if this build and machine have one; emu: the CUDA backend with "
+          "its kernels run on the CPU, for tests"),
       choice<DType>("run.dtype", FIELD(run.dtype),
                     {{"float64", DType::f64},
                      {"float32", DType::f32},
@@ -277,6 +281,12 @@ std::vector<Option> parallel_rows() {
           {{"auto", KeepRemote::automatic}, {"true", KeepRemote::yes}, {"false", KeepRemote::no}},
           "keep received keys and values for the backward pass, or ask again"),
       elide(),
+      choice<Transport>("parallel.transport", FIELD(parallel.transport),
+                        {{"auto", Transport::automatic},
+                         {"nccl", Transport::nccl},
+                         {"host", Transport::host}},
+                        "between GPUs: NCCL, or MPI through the host's memory (ranks that share a "
+                        "GPU); auto: nccl where each rank has a GPU"),
       number("parallel.bucket_mib", FIELD(parallel.bucket_mib), positive, "MiB",
              "of gradient reduction and parameter gathering at once"),
       recompute_mode(),

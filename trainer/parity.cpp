@@ -10,6 +10,7 @@
 
 #include "model/families.h"
 #include "trainer/golden.h"
+#include "trainer/run_device.h"
 #include "trainer/step.h"
 #include "trainer/traffic.h"
 
@@ -211,7 +212,7 @@ ParityReport check_parity(const std::string& folder, const RunConfig& config,
   const Golden golden = read_golden(folder, config.objective);
   auto traffic = std::make_shared<Traffic>();
   Mesh mesh(config.parallel.mesh, traffic);
-  const auto device = make_device(config, mesh.world());
+  const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::train);
   engine.initialize();
 
@@ -277,6 +278,7 @@ ParityReport check_parity(const std::string& folder, const RunConfig& config,
     check(fmt::format("loss of optimizer step {}", step + 1),
           relative(result.loss, golden.train_losses[step]), tolerance.trained);
   }
+  engine.optimizer().wait_for_weights();
   compare_tensors("trained", host_copy(*device, engine.model().weights()), golden.train_parameters,
                   config.model.config, layout, tolerance.trained, report);
   return report;

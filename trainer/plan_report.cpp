@@ -7,6 +7,7 @@
 
 #include "model/parameters.h"
 #include "parallel/describe.h"
+#include "trainer/memory_plan.h"
 #include "trainer/sources.h"
 #include "trainer/traffic.h"
 
@@ -69,17 +70,17 @@ std::string first_pass(std::span<const CorruptedRow> rows, const RunConfig& conf
                        static_cast<std::int64_t>(size_of(accumulate_type(config.run.dtype))));
 }
 
-/// Bytes of every rank for the whole step.
-std::string traffic_table(const DataSource* source, const RunConfig& config, std::int64_t step) {
+/// Bytes that every rank sends, receives and holds in the whole step.
+std::string bytes_table(const DataSource* source, const RunConfig& config, std::int64_t step) {
   const MeshSizes& mesh = config.parallel.mesh;
-  const auto sum = static_cast<double>(size_of(accumulate_type(config.run.dtype)));
-  const ShardLayout shards(layout_of(config.model.config).size, mesh.ranks(),
-                           std::max<std::int64_t>(1, static_cast<std::int64_t>(
-                                                         config.parallel.bucket_mib * 1048576 / sum)));
+  const ShardLayout shards =
+      shard_layout(layout_of(config.model.config).size, mesh.ranks(), config.parallel.bucket_mib,
+                   accumulate_type(config.run.dtype));
   std::string text = "\nbytes of the step, sent / received\nrank ";
   for (std::size_t p = 0; p + 1 < purposes; ++p)
     text += fmt::format(" {:>30}", name_of(static_cast<Purpose>(p)));
   text += "\n";
+  std::string memory = "\nmemory of the step at its peak, by kind and together\nrank\n";
   for (int data = 0; data < mesh.data; ++data)
     for (int csbp = 0; csbp < mesh.csbp; ++csbp) {
       const Seat seat{mesh.csbp, csbp};
@@ -92,8 +93,10 @@ std::string traffic_table(const DataSource* source, const RunConfig& config, std
         text += fmt::format(" {:>30}", fmt::format("{} / {}", traffic.by_purpose[p].sent,
                                                    traffic.by_purpose[p].received));
       text += "\n";
+      const MemoryUse use = plan_memory(config, batch, seat, rank, mesh.ranks());
+      memory += fmt::format("{:4}  {}\n", rank, describe_memory(use));
     }
-  return text;
+  return text + memory;
 }
 
 }  // namespace
@@ -104,7 +107,7 @@ std::string plan_report(const RunConfig& config, std::int64_t step) {
   const auto rows = step_rows(source.get(), config, step, 0);
   std::string text = topology(config);
   if (!rows.empty()) text += first_pass(rows, config);
-  return text + traffic_table(source.get(), config, step);
+  return text + bytes_table(source.get(), config, step);
 }
 
 }  // namespace bdlm

@@ -16,7 +16,7 @@
 
 namespace bdlm {
 
-enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
+enum class DeviceKind : std::uint8_t { automatic, cpu, cuda, emu };
 enum class WeightSource : std::uint8_t { load, random };
 enum class ScheduleKind : std::uint8_t { constant, linear, cosine, wsd };
 enum class KeepRemote : std::uint8_t { automatic, yes, no };
@@ -76,6 +76,7 @@ struct ParallelSection {
   int zero = 1;
   PlanOptions plan;  // sharding, deal, exchange, elide
   KeepRemote keep_remote_kv = KeepRemote::automatic;
+  Transport transport = Transport::automatic;
   double bucket_mib = 8;  // of gradient reduction and parameter gathering
 };
 

@@ -8,11 +8,6 @@
 namespace bdlm {
 namespace {
 
-std::int64_t bucket_elements(double mib, DType type) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(mib * 1048576) /
-                                       static_cast<std::int64_t>(size_of(type)));
-}
-
 /// Which elements of a part decay: matrices do, vectors and alignment gaps do not.
 std::vector<DecayRun> decay_runs(const ParameterLayout& layout, FlatRange part) {
   std::vector<DecayRun> runs;
@@ -45,8 +40,8 @@ ShardedAdamW::ShardedAdamW(Device& device, Decoder& model, Communicator& replica
       model_(model),
       replicas_(replicas),
       options_(options),
-      layout_(model.layout().size, replicas.size(),
-              bucket_elements(bucket_mib, model.gradients().dtype)),
+      layout_(shard_layout(model.layout().size, replicas.size(), bucket_mib,
+                           model.gradients().dtype)),
       parts_(layout_.parts(replicas.rank())) {
   std::int64_t owned = 0;
   for (const FlatRange& part : parts_) {
@@ -74,7 +69,15 @@ Tensor ShardedAdamW::master(std::size_t bucket) const {
   return master_ ? owned(master_, bucket) : part(model_.weights(), bucket);
 }
 
-void ShardedAdamW::gather() { all_gather_parameters(replicas_, layout_, model_.weights()); }
+void ShardedAdamW::gather() {
+  wait_for_weights();
+  all_gather_parameters(replicas_, layout_, model_.weights());
+}
+
+void ShardedAdamW::wait_for_weights() {
+  if (gathering_) gathering_->finish();
+  gathering_.reset();
+}
 
 void ShardedAdamW::start(
     const std::function<void(std::int64_t, std::int64_t, double*)>& source) {
@@ -95,12 +98,22 @@ void ShardedAdamW::start(
   gather();
 }
 
+void ShardedAdamW::begin_reduction() {
+  if (!sharded()) return;
+  reduction_.emplace(replicas_, layout_, model_.gradients(), reduced_);
+  model_.gradients_added = [this](std::int64_t begin) { reduction_->from(begin); };
+}
+
 void ShardedAdamW::reduce_gradients() {
-  if (reduced_) reduce_scatter_gradients(replicas_, layout_, model_.gradients(), reduced_);
+  if (!sharded()) return;
+  if (!reduction_) begin_reduction();
+  model_.gradients_added = nullptr;
+  reduction_->finish();
+  reduction_.reset();
 }
 
 double ShardedAdamW::gradient_norm() {
-  double sum = device_.squared_norm(reduced_ ? reduced_.tensor() : model_.gradients());
+  double sum = device_.squared_norm(sharded() ? reduced_.tensor() : model_.gradients());
   replicas_.all_reduce(std::span(&sum, 1), Reduce::sum);
   return std::sqrt(sum);
 }
@@ -108,16 +121,23 @@ double ShardedAdamW::gradient_norm() {
 void ShardedAdamW::update(double lr, double scale, std::int64_t update) {
   const AdamW args{lr,     options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
                    update, scale};
+  wait_for_weights();
+  if (sharded()) {
+    gathering_.emplace(replicas_, layout_, model_.weights());
+    model_.weights_needed = [this](std::int64_t end) {
+      if (gathering_) gathering_->until(end);
+    };
+  }
   for (std::size_t b = 0; b < parts_.size(); ++b) {
-    const Tensor gradient = reduced_ ? owned(reduced_, b) : part(model_.gradients(), b);
+    const Tensor gradient = sharded() ? owned(reduced_, b) : part(model_.gradients(), b);
     device_.adamw(args, runs_[b], master(b), gradient, owned(first_, b), owned(second_, b),
                   part(model_.weights(), b));
+    if (gathering_) gathering_->start_next();
   }
-  gather();
 }
 
 void ShardedAdamW::gather_gradients() {
-  if (!reduced_) return;
+  if (!sharded()) return;
   for (std::size_t b = 0; b < parts_.size(); ++b)
     device_.copy(owned(reduced_, b), part(model_.gradients(), b));
   all_gather_parameters(replicas_, layout_, model_.gradients());
@@ -144,6 +164,7 @@ HostState ShardedAdamW::save() const {
 }
 
 void ShardedAdamW::load(const HostState& state) {
+  wait_for_weights();
   for (std::size_t b = 0; b < parts_.size(); ++b) {
     device_.copy_from_host(
         state.master.data() + static_cast<std::size_t>(begin_[b]) * size_of(state.dtype),

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/device.h"
@@ -34,12 +35,18 @@ class ShardedAdamW {
   /// Collective over the replicas, like all of the following.
   void start(const std::function<void(std::int64_t, std::int64_t, double*)>& source);
 
-  /// Sums of the gradients over the replicas; every rank keeps its parts.
+  /// Sums of the gradients over the replicas; every rank keeps its parts. begin_reduction is for a
+  /// backward pass that completes them: what it has completed travels while it goes on.
+  void begin_reduction();
   void reduce_gradients();
   /// Of the whole reduced gradient. The same bits on every rank, not finite on all or on none.
   double gradient_norm();
-  /// One update (counted from 1) with the reduced gradients times `scale`, then the gathering.
+  /// One update (counted from 1) with the reduced gradients times `scale`. The new parameters are on
+  /// their way to everybody when it returns; the model's next forward pass waits for them as it
+  /// needs them.
   void update(double lr, double scale, std::int64_t update);
+  /// Waits for all of them: for whoever reads the weights otherwise.
+  void wait_for_weights();
 
   /// The whole reduced gradient in the model's flat gradient range, for comparisons.
   void gather_gradients();
@@ -54,6 +61,7 @@ class ShardedAdamW {
   Tensor part(Tensor flat, std::size_t bucket) const;         // own part of the flat range
   Tensor owned(Tensor state, std::size_t bucket) const;       // own part of the owned range
   Tensor master(std::size_t bucket) const;
+  bool sharded() const { return replicas_.size() > 1; }
   void gather();
 
   Device& device_;
@@ -65,6 +73,9 @@ class ShardedAdamW {
   std::vector<std::int64_t> begin_;            // of each part in the owned range
   std::vector<std::vector<DecayRun>> runs_;    // by bucket
   Buffer reduced_, master_, first_, second_;   // [1, owned]
+  // After the buffers: destroyed first, and a transfer waits for its memory.
+  std::optional<GradientReduction> reduction_;
+  std::optional<ParameterGathering> gathering_;
 };
 
 }  // namespace bdlm

@@ -11,6 +11,7 @@
 #include "parallel/watchdog.h"
 #include "trainer/agree.h"
 #include "trainer/evaluate.h"
+#include "trainer/run_device.h"
 #include "trainer/run_log.h"
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
@@ -31,7 +32,7 @@ class TrainingRun {
         watchdog_(traffic_->activity, config.fault.timeout, mesh_.rank()),
         source_(training_source(config)),
         evaluation_(config.data.eval.empty() ? nullptr : new DataSource(evaluation_source(config))),
-        device_(make_device(config, mesh_.world())),
+        device_(make_device(config, mesh_, traffic_)),
         engine_(config, *device_, mesh_, Mode::train),
         log_(config, mesh_, *device_, traffic_) {}
 
@@ -53,7 +54,7 @@ class TrainingRun {
   Watchdog watchdog_;
   DataSource source_;
   std::unique_ptr<DataSource> evaluation_;  // null: no data.eval
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<Device> device_;
   Engine engine_;
   RunLog log_;
   Progress progress_;

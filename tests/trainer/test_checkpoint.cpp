@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "parallel/silent_group.h"
 #include "tests/trainer/test_checkpoint_state.h"
 #include "trainer/checkpoint_files.h"
 #include "trainer/checkpoint_manifest.h"
@@ -22,29 +23,11 @@ using Catch::Contains;
 
 namespace {
 
-/// A world of one, without MPI.
-class Alone : public Communicator {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  std::unique_ptr<Transfer> post(std::span<const Message>, std::span<const Message>,
-                                 Purpose) override {
-    throw std::logic_error("nobody to talk to");
-  }
-  void reduce_scatter(Tensor, std::span<const std::int64_t>, Tensor, Purpose) override {}
-  void all_gather(Tensor, std::span<const std::int64_t>, Tensor, Purpose) override {}
-  void all_reduce(std::span<double>, Reduce) override {}
-  void all_reduce(std::span<std::int64_t>, Reduce) override {}
-  void broadcast(std::string&, int) override {}
-  std::vector<std::string> gather(const std::string& bytes, int) override { return {bytes}; }
-  void barrier() override {}
-};
-
 const std::string run_file = "run:\n  name: \"test \xc3\xa9\"\n";
 
 void save(const Folder& folder, const ParameterLayout& layout, const StateShare& share,
           std::int64_t step, std::int64_t keep = 0) {
-  Alone world;
+  SilentGroup world(0, 1);  // without MPI
   save_checkpoint(world, MeshSizes{}, folder.path.string(), {step, 8 * step, step - 1, 1, 99},
                   run_file, layout, share, keep);
 }

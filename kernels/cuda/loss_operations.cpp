@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross-entropy, the gradient's norm, AdamW.
+#include <cmath>
+#include <vector>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/tensor_view.h"
+
+namespace bdlm::cuda {
+
+void CudaDevice::cross_entropy(Tensor logits, const std::int32_t* targets, Tensor weight,
+                               std::int64_t excluded, Tensor loss, Tensor dlogits) {
+  check_cross_entropy(logits, weight, excluded, loss, dlogits);
+  if (logits.empty()) return;
+  dispatch(dlogits.dtype, [&]<class T>() {
+    using A = sum_t<T>;
+    cuda::cross_entropy<T>(stream_, view<const A>(logits), targets, view<const A>(weight), excluded,
+                           view<A>(loss), view<T>(dlogits));
+  });
+}
+
+double CudaDevice::squared_norm(Tensor x) {
+  if (x.empty()) return 0;
+  const Buffer sums = scratch(1, most_partials + 1, DType::f64);
+  double* const partial = sums.tensor().as<double>();
+  double* const result = partial + most_partials;
+  if (x.dtype == DType::f64)
+    cuda::squared_norm<double>(stream_, view<const double>(x), partial, result);
+  else
+    cuda::squared_norm<float>(stream_, view<const float>(x), partial, result);
+  double host = 0;
+  staging_.to_host(result, &host, sizeof host, stream_);
+  return host;
+}
+
+void CudaDevice::adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor master,
+                       Tensor gradient, Tensor first, Tensor second, Tensor compute) {
+  check_adamw(args, runs, master, gradient, first, second, compute);
+  if (master.empty()) return;
+  const auto step = static_cast<double>(args.step);
+  const AdamWArgs constants{args.lr,
+                            args.beta1,
+                            args.beta2,
+                            args.eps,
+                            args.weight_decay,
+                            1 - std::pow(args.beta1, step),
+                            1 - std::pow(args.beta2, step),
+                            args.gradient_scale};
+  std::vector<std::int64_t> begin;
+  std::vector<std::uint8_t> decay;
+  for (const DecayRun& run : runs) {
+    begin.push_back(run.begin);
+    decay.push_back(run.decay);
+  }
+  begin.push_back(master.cols);
+  const auto device_begin = upload(std::span<const std::int64_t>(begin));
+  const auto device_decay = upload(std::span<const std::uint8_t>(decay));
+  dispatch(compute.dtype, [&]<class T>() {
+    using A = sum_t<T>;
+    cuda::adamw<T>(stream_, constants, device_begin.data, device_decay.data, device_decay.count,
+                   view<A>(master), view<const A>(gradient), view<A>(first), view<A>(second),
+                   view<T>(compute));
+  });
+}
+
+}  // namespace bdlm::cuda

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/device.h"
+#include "trainer/step_batch.h"
+
+namespace bdlm {
+
+/// Bytes by kind that one rank's training step asks of its device: the step is run on a device that
+/// only counts, in a group that says nothing. Not in it: what a backend needs inside an operation
+/// (cuBLAS' workspace, partial sums: some tens of MiB) and the pool's rounding (at most an eighth).
+/// batch: as made for `seat`; rank and ranks: among the replicas.
+MemoryUse plan_memory(const RunConfig& config, const StepBatch& batch, Seat seat, int rank,
+                      int ranks);
+
+/// "parameters 1.2 GiB, gradients ..., together at most 9.8 GiB"
+std::string describe_memory(const MemoryUse& use);
+
+}  // namespace bdlm
