@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "cmd/commands.h"
+#include "kernels/backend.h"
 #include "trainer/checkpoint.h"
 #include "trainer/checkpoint_manifest.h"
 #include "trainer/console.h"
@@ -98,6 +99,23 @@ std::string memory_text() {
                      bytes_text(kib("MemAvailable")));
 }
 
+/// The CUDA backend and its devices, or why there is none.
+std::string cuda_text() {
+  try {
+    const Backend backend("cuda");
+    std::string text = backend.versions();
+    try {
+      const int devices = backend.devices();
+      for (int i = 0; i < devices; ++i) text += ", " + backend.device(i)->name();
+    } catch (const Error& error) {
+      text += fmt::format("; {}", error.what());
+    }
+    return text;
+  } catch (const Error& error) {
+    return fmt::format("none: {}", error.what());
+  }
+}
+
 /// How many ranks and where. Collective.
 std::string launch_text(const MpiSession& session, Communicator& world, const std::string& host) {
   const std::vector<std::string> hosts = world.gather(host, 0);
@@ -123,7 +141,7 @@ void print_machine(const std::string& launch, const Placement& own) {
   line("cores", fmt::format("{} of {} open to rank 0; OpenMP would start {} threads",
                             own.cores.size(), own.online, omp_get_max_threads()));
   line("memory", memory_text());
-  line("CUDA", "none: this build has no CUDA backend, it computes on CPUs");
+  line("CUDA", cuda_text());
 }
 
 /// Prints a line a check of the run file; returns how many did not pass.
@@ -170,7 +188,13 @@ int check_run(const std::string& path, const std::vector<std::string>& overrides
     checks.check(readable(file), "data: " + file, "make it with bdlm data prepare");
   }
   if (config.run.device == DeviceKind::cuda) {
-    checks.check(false, "run.device: cuda in a build without CUDA", "set cpu or auto");
+    std::string missing;
+    try {
+      Backend("cuda").devices();
+    } catch (const Error& error) {
+      missing = error.what();
+    }
+    checks.check(missing.empty(), "run.device: cuda", missing + "; or set cpu or auto");
   }
   checks.check(writable(config.run.folder), "run.folder: " + config.run.folder,
                "make it writable or set another");

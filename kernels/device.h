@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -117,6 +118,8 @@ class Device {
   virtual std::string name() const = 0;  // "cpu, 2 threads", "cuda:0 NVIDIA H200"
   virtual bool shares_host_memory() const = 0;
   virtual void synchronize() = 0;
+  /// Called with true before the host waits for the device and with false after; for a watchdog.
+  std::function<void(bool begins)> waiting;
 
   // ---- memory: freed blocks are kept by size, so that a steady step allocates nothing
   /// Not initialised. Rows are aligned to 64 bytes only at the start of the matrix.

@@ -83,7 +83,9 @@ std::string describe_stall(const Activity::Snapshot& stall, int rank, const std:
       "bytes) for {}: a rank that prints no such line, or one with another operation, has "
       "stopped or gone astray; look at its host and its last lines",
       rank, host, seconds, last.name, last.group, name_of(last.purpose), last.sequence, last.bytes,
-      list_ranks(last.ranks, rank));
+      last.ranks.empty() ? "its device, perhaps in an operation of NCCL (the last ones follow) whose "
+                           "other ranks have stopped"
+                         : list_ranks(last.ranks, rank));
   if (stall.recent.size() > 1) {
     text += "; before it:";
     for (std::size_t i = 0; i + 1 < stall.recent.size(); ++i) {

@@ -47,6 +47,7 @@ std::int64_t ShardLayout::owned(int rank) const {
 }
 
 ShardLayout shard_layout(std::int64_t size, int ranks, double bucket_mib, DType sums) {
+  if (ranks == 1) return {size, 1, std::max<std::int64_t>(1, size)};
   const std::int64_t step = std::int64_t{8} * ranks;
   const auto elements = static_cast<std::int64_t>(bucket_mib * 1048576) /
                         static_cast<std::int64_t>(size_of(sums));

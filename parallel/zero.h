@@ -38,7 +38,7 @@ class ShardLayout {
 
 /// Buckets of about bucket_mib of elements of dtype `sums`, of a size that gives all ranks equal parts
 /// of 16 bytes at least: what collectives and vector loads are fastest with. The last bucket may
-/// have any size.
+/// have any size. One rank has one bucket: nothing travels.
 ShardLayout shard_layout(std::int64_t size, int ranks, double bucket_mib, DType sums);
 
 /// The sums of the gradients on their way to their owners, bucket by bucket from the end of the flat

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Configures and builds a preset of CMakePresets.json: release (the default), debug, sanitize.
+# Configures and builds a preset of CMakePresets.json: release (the default), debug, sanitize, portable.
 #   scripts/build.sh [PRESET] [cmake --build arguments]
 #   scripts/build.sh release --target bdlm      only the program, build/bdlm
 set -euo pipefail

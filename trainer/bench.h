@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "kernels/device.h"
 #include "trainer/run_config.h"
@@ -12,6 +13,7 @@
 namespace bdlm {
 
 struct BenchResult {
+  std::string device;           // rank 0's
   double step_seconds = 0;      // the fastest of the timed steps
   double useful_flops = 0;      // of all ranks, a step: as MFU counts them
   double pairs = 0;             // visible (query, key) pairs of all ranks, a step, all layers
@@ -26,8 +28,16 @@ struct BenchResult {
   double step_rate() const { return useful_flops / step_seconds; }
 };
 
-/// Runs `steps` optimizer steps of the run file after one to warm up. Nothing is written. Collective
-/// over the launch.
+/// Dense bfloat16 products of a GPU by its name, FLOPs a second: what its maker states, and what a
+/// large product has been measured to reach (0: nobody has).
+struct PeakRate {
+  double stated = 0, measured = 0;
+};
+/// Zeros for a device that is not in the table.
+PeakRate peak_of(const std::string& device);
+
+/// Runs `steps` optimizer steps of the run file after one to warm up. Nothing is written.
+/// Collective over the launch.
 BenchResult bench_step(const RunConfig& config, std::int64_t steps);
 
 }  // namespace bdlm

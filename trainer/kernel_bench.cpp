@@ -28,7 +28,7 @@ KernelBench bench_kernels(
     done(bench.timings.back(), bench);
   });
   time_movement(timer);
-  time_products(timer);
+  time_gemm(timer);
   time_layers(timer);
   time_optimizer(timer);
   time_attention(timer);
@@ -44,8 +44,10 @@ std::string kernel_bench_json(const KernelBench& bench) {
                                  {"own", rates(bench.own)},
                                  {"operations", nlohmann::json::array()}};
   for (const KernelTiming& t : bench.timings) {
-    nlohmann::ordered_json row = {{"operation", t.operation},  {"shape", t.shape},
-                                  {"dtype", name_of(t.dtype)}, {"bytes", t.work.bytes},
+    nlohmann::ordered_json row = {{"operation", t.operation},
+                                  {"shape", t.shape},
+                                  {"dtype", name_of(t.dtype)},
+                                  {"bytes", t.work.bytes},
                                   {"flops", t.work.flops}};
     if (t.error.empty()) {
       row["seconds"] = t.seconds;

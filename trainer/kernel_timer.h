@@ -14,16 +14,16 @@ namespace bdlm {
 class KernelTimer {
  public:
   using Done = std::function<void(KernelTiming)>;
-  KernelTimer(Device& device, bool quick, Done done)
-      : device(device), quick(quick), done_(std::move(done)) {}
+  KernelTimer(Device& on, bool is_quick, Done done)
+      : device(on), quick(is_quick), done_(std::move(done)) {}
 
   Buffer random(std::int64_t rows, std::int64_t cols, DType dtype);
   Buffer zeros(std::int64_t rows, std::int64_t cols, DType dtype);
   /// Numbers in [0, below) in an order without a pattern; `distinct`: a permutation, below = count.
   std::vector<std::int32_t> numbers(std::int64_t count, std::int64_t below, bool distinct = false);
 
-  /// Warms up, then calls for about 50 ms with one wait at the end, three times; the fastest counts.
-  /// What it throws becomes the timing's error.
+  /// Warms up, then calls for about 50 ms with one wait at the end, three times; the fastest
+  /// counts. What it throws becomes the timing's error.
   void time(const std::string& operation, const std::string& shape, DType dtype, Work work,
             const std::function<void()>& call);
   /// Timings that share matrices. What throws before one of them stands as this operation's error.
@@ -49,7 +49,7 @@ double bytes_of(const Tensor& x, const Tensors&... more) {
 }
 
 void time_movement(KernelTimer& timer);
-void time_products(KernelTimer& timer);
+void time_gemm(KernelTimer& timer);
 void time_layers(KernelTimer& timer);
 void time_optimizer(KernelTimer& timer);
 void time_attention(KernelTimer& timer);

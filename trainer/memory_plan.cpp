@@ -3,6 +3,7 @@
 
 #include "kernels/counting_device.h"
 #include "parallel/silent_group.h"
+#include "trainer/console.h"
 #include "trainer/engine.h"
 
 namespace bdlm {
@@ -22,13 +23,12 @@ MemoryUse plan_memory(const RunConfig& config, const StepBatch& batch, Seat seat
 }
 
 std::string describe_memory(const MemoryUse& use) {
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   std::string text;
   for (std::size_t k = 0; k < memory_kinds; ++k)
     if (use.peak_by_kind[k] > 0)
-      text += fmt::format("{} {:.3f} GiB, ", name_of(static_cast<Memory>(k)),
-                          gib(use.peak_by_kind[k]));
-  return text + fmt::format("together at most {:.3f} GiB", gib(use.peak));
+      text += fmt::format("{} {}, ", name_of(static_cast<Memory>(k)),
+                          bytes_text(static_cast<double>(use.peak_by_kind[k])));
+  return text + "together at most " + bytes_text(static_cast<double>(use.peak));
 }
 
 }  // namespace bdlm

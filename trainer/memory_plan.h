@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/device.h"
+#include "kernels/memory_pool.h"
+#include "parallel/communicator.h"
 #include "trainer/step_batch.h"
 
 namespace bdlm {
@@ -15,5 +16,18 @@ MemoryUse plan_memory(const RunConfig& config, const StepBatch& batch, Seat seat
 
 /// "parameters 1.2 GiB, gradients ..., together at most 9.8 GiB"
 std::string describe_memory(const MemoryUse& use);
+
+/// work(), and when that is out of memory an error that also says what the plan expected.
+template <class Work>
+auto with_memory_plan(const RunConfig& config, const StepBatch& batch, Seat seat,
+                      const Communicator& replicas, Work work) {
+  try {
+    return work();
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(fmt::format(
+        "{}; bdlm plan expects of this step on this rank: {}", error.what(),
+        describe_memory(plan_memory(config, batch, seat, replicas.rank(), replicas.size()))));
+  }
+}
 
 }  // namespace bdlm

@@ -30,14 +30,12 @@ Found find(const std::string& name) {
 }
 
 /// nccl where no device serves two ranks; it refuses those.
-Transport transport_of(Transport wanted, bool shared, const std::string& backend) {
+Transport transport_of(Transport wanted, bool shared) {
   require(wanted != Transport::nccl || !shared,
           "parallel.transport: nccl wants a device for each rank, but ranks of this run share one: "
           "start fewer ranks a machine, or set host");
-  require(wanted != Transport::nccl || backend == "cuda",
-          "parallel.transport: nccl needs run.device: cuda, not {}", backend);
   if (wanted != Transport::automatic) return wanted;
-  return shared || backend != "cuda" ? Transport::host : Transport::nccl;
+  return shared ? Transport::host : Transport::nccl;
 }
 
 }  // namespace
@@ -66,7 +64,7 @@ std::shared_ptr<Device> make_device(const RunConfig& config, Mesh& mesh,
   agree(mesh.world(), [&] {
     require(found.devices > 0, "run.device: {}, but {}", name, found.why_not);
   });
-  const Transport transport = transport_of(config.parallel.transport, ranks[1] > 0, name);
+  const Transport transport = transport_of(config.parallel.transport, ranks[1] > 0);
   std::shared_ptr<Device> device;
   agree(mesh.world(), [&] { device = found.backend->device(here.rank % found.devices); });
   mesh.wrap_groups(device_groups(*found.backend, device, transport, std::move(traffic)));

@@ -11,6 +11,7 @@
 #include "parallel/watchdog.h"
 #include "trainer/agree.h"
 #include "trainer/evaluate.h"
+#include "trainer/memory_plan.h"
 #include "trainer/run_device.h"
 #include "trainer/run_log.h"
 #include "trainer/schedule.h"
@@ -34,7 +35,14 @@ class TrainingRun {
         evaluation_(config.data.eval.empty() ? nullptr : new DataSource(evaluation_source(config))),
         device_(make_device(config, mesh_, traffic_)),
         engine_(config, *device_, mesh_, Mode::train),
-        log_(config, mesh_, *device_, traffic_) {}
+        log_(config, mesh_, *device_, traffic_) {
+    device_->waiting = [this](bool begins) {
+      if (begins)
+        traffic_->activity->begin("work", Purpose::control, device_->name(), 0, 0, {});
+      else
+        traffic_->activity->end();
+    };
+  }
 
   int run();
 
@@ -99,7 +107,9 @@ void TrainingRun::step(StepBatch batch) {
   const double lr =
       learning_rate(config_.schedule, config_.optimizer.lr, progress_.step, config_.run.steps);
   log_.begin_step(engine_.model().work());
-  const StepResult result = train_step(engine_, batch, config_, lr, progress_.updates + 1);
+  const StepResult result = with_memory_plan(
+      config_, batch, engine_.seat(), mesh_.replicas(),
+      [&] { return train_step(engine_, batch, config_, lr, progress_.updates + 1); });
   const std::int64_t first_row = progress_.rows;
   progress_.rows += config_.batch.rows;
   if (result.updated) {

@@ -6,7 +6,8 @@
 namespace bdlm::cuda {
 
 AttentionChoice choose_attention(bool bf16, std::int64_t head_dim, int compute, bool aligned) {
-  const bool tensor_cores = bf16 && aligned && compute >= 80 && head_dim % 8 == 0 && head_dim <= 256;
+  const bool tensor_cores =
+      bf16 && aligned && compute >= 80 && head_dim % 8 == 0 && head_dim <= 256;
   if (!tensor_cores) return {AttentionKernel::simple, simple_tiles, simple_tiles, simple_tiles};
   // These instructions exist on Hopper only, not after it.
   if (compute == 90 && (head_dim == 64 || head_dim == 128)) {

@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <int N, class T, class O>
-void launch_delta(Stream stream, const AttentionSizes& sizes, View<const O> out,
-                  View<const T> dout, View<sum_t<T>> delta) {
+void launch_delta(Stream stream, const AttentionSizes& sizes, View<const O> out, View<const T> dout,
+                  View<sum_t<T>> delta) {
   int lanes = 8;
   while (lanes < 32 && lanes * N < sizes.head_dim) lanes *= 2;
   const std::int64_t blocks = ceil_div<std::int64_t>(out.rows * sizes.heads * lanes, threads);
@@ -61,7 +61,7 @@ void attention_delta(Stream stream, const AttentionSizes& sizes, View<const O> o
   }
 }
 
-#define BDLM_ATTENTION_DELTA(T, O)                                                         \
+#define BDLM_ATTENTION_DELTA(T, O)                                                           \
   template void attention_delta(Stream, const AttentionSizes&, View<const O>, View<const T>, \
                                 View<sum_t<T>>)
 BDLM_ATTENTION_DELTA(double, double);

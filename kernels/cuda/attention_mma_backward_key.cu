@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dkey and dvalue of interval attention on mma.sync tensor cores. A block owns a tile of keys of one
-// key head and meets the query tiles of its schedule, of every query head of the group: nobody else
-// adds to its rows. Scores are made transposed, [keys, queries], so that probabilities are left
-// operands of the products that follow without leaving their lanes.
+// dkey and dvalue of interval attention on mma.sync tensor cores. A block owns a tile of keys of
+// one key head and meets the query tiles of its schedule, of every query head of the group: nobody
+// else adds to its rows. Scores are made transposed, [keys, queries], so that probabilities are
+// left operands of the products that follow without leaving their lanes.
 //
 // Work of a (query, key) pair of a query head: 8 D FLOPs (scores, dp, dvalue, dkey), D the compiled
 // channels. 256 channels have too many sums for one kernel: dvalue and dkey apart, 10 D FLOPs.
@@ -41,13 +41,11 @@ struct QueryStage {
     for (int row = thread; row < Rows; row += mma::threads) {
       ptx::cp_async_zfill<4>(lse + row, call.lse.data + (first + row) * call.lse.stride + head,
                              row < left);
-      ptx::cp_async_zfill<4>(delta + row,
-                             call.delta.data + (first + row) * call.delta.stride + head,
-                             row < left);
+      ptx::cp_async_zfill<4>(
+          delta + row, call.delta.data + (first + row) * call.delta.stride + head, row < left);
     }
     if (!masked) return;
-    const auto* const visible =
-        reinterpret_cast<const std::int32_t*>(call.by_key.visible + first);
+    const auto* const visible = reinterpret_cast<const std::int32_t*>(call.by_key.visible + first);
     for (int i = thread; i < 2 * Rows; i += mma::threads) {
       ptx::cp_async_zfill<4>(seen + i, visible + i, i < 2 * left);
     }
@@ -61,7 +59,10 @@ struct GroupWalk {
   int own, head, last_head;
 
   CU_INLINE GroupWalk(const TileList& list, int tile, int first_head, int group)
-      : walk(&list, 1, tile), tiles(list), own(tile), head(first_head),
+      : walk(&list, 1, tile),
+        tiles(list),
+        own(tile),
+        head(first_head),
         last_head(first_head + group - 1) {}
   CU_INLINE bool next() {
     if (walk.next()) return true;

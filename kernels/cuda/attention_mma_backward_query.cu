@@ -21,8 +21,8 @@ struct QueryArgs {
   float scale = 0, scale_log2 = 0;
 };
 
-/// Of a query row: its log-sum-exp in units of log 2, and delta. A row that has seen no key: all its
-/// probabilities become 2^-infinity.
+/// Of a query row: its log-sum-exp in units of log 2, and delta. A row that has seen no key: all
+/// its probabilities become 2^-infinity.
 struct RowStatistics {
   float lse = INFINITY, delta = 0;
 
@@ -158,8 +158,7 @@ void launch_query(Stream stream, const AttentionBackward<bfloat16>& call) {
   const QueryArgs args{call, FloatPairs(call.dq), static_cast<float>(call.sizes.scale),
                        static_cast<float>(call.sizes.scale * mma::log2_e_exact)};
   const std::int64_t tiles = ceil_div<std::int64_t>(call.q.rows, shape.rows);
-  launch("attention_backward_query_mma",
-         mma_backward_query_kernel<D, shape.rows, shape.keys, kept>,
+  launch("attention_backward_query_mma", mma_backward_query_kernel<D, shape.rows, shape.keys, kept>,
          Launch{dim3(static_cast<unsigned>(tiles * call.sizes.heads)), dim3(mma::threads),
                 elements * sizeof(bfloat16), stream},
          args);

@@ -15,6 +15,9 @@ bool aligned16(const Tensor& x) {
 }
 
 AttentionSizes sizes_of(const AttentionShape& shape) {
+  require(shape.head_dim <= most_channels, "attention on a CUDA device has heads of at most {} "
+          "channels, not {}",
+          most_channels, shape.head_dim);
   return {static_cast<std::int32_t>(shape.heads), static_cast<std::int32_t>(shape.kv_heads),
           static_cast<std::int32_t>(shape.head_dim), shape.scale};
 }
@@ -73,12 +76,13 @@ void CudaDevice::attention_forward(const AttentionShape& shape, Tensor q,
   // More sources than a launch takes, or a key buffer that only the simple kernel can read.
   const bool rounds = out.dtype != lse.dtype;
   const bool several = sources.size() > most_sources;
-  Buffer partial;
-  if (several && rounds) partial = scratch(out.rows, out.cols, lse.dtype);
+  Buffer partial;  // kernels go on from sums only
+  if ((several || resume) && rounds) partial = scratch(out.rows, out.cols, lse.dtype);
+  if (partial && resume) copy(out, partial);
   const Tensor result = partial ? partial.tensor() : out;
   for (std::size_t first = 0; first == 0 || first < sources.size(); first += most_sources) {
     const auto part = sources.subspan(first, std::min<std::size_t>(most_sources, sources.size() - first));
-    AttentionChoice chosen = choice(shape, {q});
+    AttentionChoice chosen = choice(shape, {q, result});
     for (const KeySource& source : part)
       if (!aligned16(source.key) || !aligned16(source.value)) chosen = {};
     dispatch(q.dtype, [&]<class T>() {

@@ -33,6 +33,7 @@ struct AttentionChoice {
 AttentionChoice choose_attention(bool bf16, std::int64_t head_dim, int compute, bool aligned);
 
 inline constexpr int most_sources = 4;
+inline constexpr int most_channels = 512;  // of a head
 
 template <class T>
 struct AttentionSource {
@@ -70,7 +71,7 @@ struct AttentionBackward {
   View<sum_t<T>> dq, dkey, dvalue;    // +=
 };
 
-// attention_simple.cu: T any of the three. Only by_key needs its schedule.
+// attention_simple_*.cu: T any of the three. Only by_key needs its schedule.
 template <class T>
 void attention_forward_simple(Stream stream, const AttentionForward<T>& args);
 template <class T>

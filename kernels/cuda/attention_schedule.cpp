@@ -130,9 +130,10 @@ void finish(TileSchedule& schedule) {
   }
   schedule.order.resize(tiles);
   std::iota(schedule.order.begin(), schedule.order.end(), 0);
-  std::stable_sort(schedule.order.begin(), schedule.order.end(), [&](std::int32_t a, std::int32_t b) {
-    return work[static_cast<std::size_t>(a)] > work[static_cast<std::size_t>(b)];
-  });
+  std::stable_sort(schedule.order.begin(), schedule.order.end(),
+                   [&](std::int32_t a, std::int32_t b) {
+                     return work[static_cast<std::size_t>(a)] > work[static_cast<std::size_t>(b)];
+                   });
 }
 
 std::span<const Interval> tile_of(std::span<const Interval> visible, std::size_t first,

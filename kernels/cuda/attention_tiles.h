@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tile shapes of the kernels of kernels/cuda/attention_simple.cu and attention_mma_*.cu: what they
+// Tile shapes of the kernels of kernels/cuda/attention_simple_*.cu and attention_mma_*.cu: what they
 // are compiled for and what the host makes schedules for. attention_choice.cpp chooses among them.
 #pragma once
 

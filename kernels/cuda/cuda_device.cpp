@@ -69,9 +69,25 @@ CudaDevice::CudaDevice(int index)
           name_, properties.major, properties.minor);
 }
 
+class CudaDevice::HostWaits {
+ public:
+  explicit HostWaits(const CudaDevice& device) : device_(device) {
+    if (device_.waiting) device_.waiting(true);
+  }
+  ~HostWaits() {
+    if (device_.waiting) device_.waiting(false);
+  }
+  HostWaits(const HostWaits&) = delete;
+  HostWaits& operator=(const HostWaits&) = delete;
+
+ private:
+  const CudaDevice& device_;
+};
+
 CudaDevice::~CudaDevice() { cudaStreamSynchronize(stream_); }
 
 void CudaDevice::synchronize() {
+  const HostWaits waits(*this);
   check_cuda(cudaStreamSynchronize(stream_), "the work enqueued so far");
 }
 
@@ -83,8 +99,12 @@ void CudaDevice::copy_to_host(Tensor source, void* host) {
     copy(source, packed);
     source = packed;
   }
-  staging_.to_host(source.data, host, static_cast<std::size_t>(source.size()) * size_of(source.dtype),
-                   stream_);
+  fetch(source.data, host, static_cast<std::size_t>(source.size()) * size_of(source.dtype));
+}
+
+void CudaDevice::fetch(const void* device, void* host, std::size_t bytes) {
+  const HostWaits waits(*this);
+  staging_.to_host(device, host, bytes, stream_);
 }
 
 void CudaDevice::copy_from_host(const void* host, Tensor target) {

@@ -110,9 +110,11 @@ class CudaDevice final : public Device {
                                                 std::int64_t keys) override;
 
  private:
+  class HostWaits;  // for the device, while it lives
   Buffer scratch(std::int64_t rows, std::int64_t cols, DType dtype) {
     return allocate(rows, cols, dtype, Memory::workspace);
   }
+  void fetch(const void* device, void* host, std::size_t bytes);  // waits
   AttentionChoice choice(const AttentionShape& shape, std::initializer_list<Tensor> rows) const;
 
   int index_;

@@ -14,7 +14,9 @@ struct FloatPairs {
 
   FloatPairs() = default;
   explicit FloatPairs(const View<float>& x)
-      : data(x.data), rows(x.rows), stride(x.stride),
+      : data(x.data),
+        rows(x.rows),
+        stride(x.stride),
         aligned(reinterpret_cast<std::uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0) {}
 
   /// col is even.

@@ -88,17 +88,23 @@ void CudaDevice::rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor 
 
 namespace {
 
+/// Kernels take "no norm" and "no temperature" from the pointer.
+template <class T>
+const T* data_or_null(const Tensor& x) {
+  return x.empty() ? nullptr : view<const T>(x).data;
+}
+
 template <class T>
 HeadRotaryArgs<T> rotary_args(const HeadRotary& args) {
   using A = sum_t<T>;
   return {args.heads,
           args.head_dim,
-          view<const T>(args.norm_weight).data,
+          data_or_null<T>(args.norm_weight),
           args.norm_eps,
           args.positions,
           view<const A>(args.table.cos),
           view<const A>(args.table.sin),
-          view<const A>(args.table.temperature).data};
+          data_or_null<A>(args.table.temperature)};
 }
 
 }  // namespace

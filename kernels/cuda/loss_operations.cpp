@@ -25,12 +25,11 @@ double CudaDevice::squared_norm(Tensor x) {
   const Buffer sums = scratch(1, most_partials + 1, DType::f64);
   double* const partial = sums.tensor().as<double>();
   double* const result = partial + most_partials;
-  if (x.dtype == DType::f64)
-    cuda::squared_norm<double>(stream_, view<const double>(x), partial, result);
-  else
-    cuda::squared_norm<float>(stream_, view<const float>(x), partial, result);
+  dispatch(x.dtype, [&]<class T>() {
+    cuda::squared_norm<T>(stream_, view<const T>(x), partial, result);
+  });
   double host = 0;
-  staging_.to_host(result, &host, sizeof host, stream_);
+  fetch(result, &host, sizeof host);
   return host;
 }
 

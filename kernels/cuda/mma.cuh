@@ -46,7 +46,8 @@ CU_INLINE void load_tile(bfloat16* tile, const bfloat16* head, std::int64_t stri
   const int unit = static_cast<int>(threadIdx.x) % units;
   const int row = static_cast<int>(threadIdx.x) / units;
   const bfloat16* from = head + (first + row) * stride + unit * 8;
-  const int left = unit * 8 < channels ? static_cast<int>(min(rows - first, std::int64_t{Rows})) : 0;
+  const int left =
+      unit * 8 < channels ? static_cast<int>(min(rows - first, std::int64_t{Rows})) : 0;
 #pragma unroll
   for (int i = 0; i < Rows; i += step) {
     ptx::cp_async_zfill(tile + swizzled<D>(row + i, unit), from, row + i < left);
@@ -153,8 +154,8 @@ CU_INLINE void multiply_transposed(float (&c)[M][N][4], const LeftRows<D, M, Kep
   }
 }
 
-/// Sets the scores of keys that a row does not see to -infinity. `seen`: the intervals of the lane's
-/// two rows; `key`: that of its first column.
+/// Sets the scores of keys that a row does not see to -infinity. `seen`: the intervals of the
+/// lane's two rows; `key`: that of its first column.
 template <int N>
 CU_INLINE void mask_columns(float (&s)[N][4], const Interval (&seen)[2], int key) {
 #pragma unroll

@@ -34,7 +34,9 @@ template <class... P, class... A>
 void launch(const char* name, void (*kernel)(P...), const Launch& l, A&&... args) {
   if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0) return;
 #ifdef BDLM_EMU
-  emu::launch(name, kernel, l.grid, l.block, l.shared, l.stream, static_cast<A&&>(args)...);
+  check_cuda(emu::launch(name, kernel, l.grid, l.block, l.shared, l.stream,
+                         static_cast<A&&>(args)...),
+             name);
 #else
   if (l.shared > 48 * 1024)
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -34,3 +34,15 @@ BDLM_EXPORT std::string bdlm_versions() {
 }
 
 BDLM_EXPORT Device* bdlm_make_device(int index) { return new cuda::CudaDevice(index); }
+
+/// Memory that host and device reach, for tests.
+BDLM_EXPORT void* bdlm_allocate_managed(std::size_t bytes) {
+  void* data = nullptr;
+  cuda::check_cuda(cudaMallocManaged(&data, bytes), "cudaMallocManaged");
+  return data;
+}
+/// Once nothing uses it any more.
+BDLM_EXPORT void bdlm_free_managed(void* data) {
+  cudaDeviceSynchronize();
+  cudaFree(data);
+}

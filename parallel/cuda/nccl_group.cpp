@@ -5,8 +5,12 @@
 #include "kernels/error.h"
 #include "parallel/cuda/device_group.h"
 
-#if defined(BDLM_NCCL) && !defined(BDLM_EMU)
+#if defined(BDLM_NCCL) || defined(BDLM_EMU)
+#ifdef BDLM_EMU
+#include "parallel/emu/nccl.h"
+#else
 #include <nccl.h>
+#endif
 
 #include <algorithm>
 #include <cstring>

@@ -78,6 +78,7 @@ struct AttentionCase {
   std::vector<IntervalSet> sets;
   TestMatrix q, dout;
   std::vector<TestMatrix> fused;  // [keys, 2 * kv_heads * head_dim]
+  mutable std::vector<IntervalList> lists;  // in use by a device: it outlives this case
 
   AttentionCase(DType type, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                 std::vector<IntervalSet> interval_sets)
@@ -95,14 +96,15 @@ struct AttentionCase {
 
   std::int64_t key_cols() const { return shape.kv_heads * shape.head_dim; }
 
-  KeySource source(std::size_t s) const {
+  KeySource source(Device& device, std::size_t s) const {
+    lists.push_back(device.upload_intervals(sets[s].visible, sets[s].keys));
     const Tensor& both = fused[s].tensor();
     return {both.slice_cols(0, key_cols()), both.slice_cols(key_cols(), key_cols()),
-            sets[s].visible.data()};
+            lists.back().rows.data, lists.back().notes.get()};
   }
-  std::vector<KeySource> sources() const {
+  std::vector<KeySource> sources(Device& device) const {
     std::vector<KeySource> all;
-    for (std::size_t s = 0; s < sets.size(); ++s) all.push_back(source(s));
+    for (std::size_t s = 0; s < sets.size(); ++s) all.push_back(source(device, s));
     return all;
   }
 

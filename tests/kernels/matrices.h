@@ -1,31 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test matrices in host memory, and the one accuracy rule of the kernel tests.
+// Test matrices, and the one accuracy rule of the kernel tests.
 #pragma once
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "kernels/dispatch.h"
-#include "kernels/device.h"
 #include "kernels/reference/matrix.h"
+#include "tests/kernels/shared_memory.h"
 
 namespace bdlm::test {
 
 using Truth = long double;
 
 /// A matrix with `padding` elements behind each row. They hold a mark that no operation may touch.
+/// Reading or writing elements waits for the device under test.
 class TestMatrix {
  public:
   TestMatrix(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t padding = 0)
-      : storage_(static_cast<std::size_t>((rows * (cols + padding) + 1)) * size_of(dtype), mark),
-        tensor_{storage_.data(), rows, cols, cols + padding, dtype} {}
+      : bytes_(static_cast<std::size_t>((rows * (cols + padding) + 1)) * size_of(dtype)),
+        storage_(shared_bytes(bytes_)),
+        tensor_{storage_.get(), rows, cols, cols + padding, dtype} {
+    std::fill_n(storage_.get(), bytes_, mark);
+  }
   TestMatrix(TestMatrix&&) = default;
   TestMatrix& operator=(TestMatrix&&) = default;
 
-  const Tensor& tensor() const { return tensor_; }
-  operator const Tensor&() const { return tensor_; }
+  /// For a device; take it anew for every call.
+  const Tensor& tensor() const {
+    hand_over();
+    return tensor_;
+  }
+  operator const Tensor&() const { return tensor(); }
+  std::int64_t rows() const { return tensor_.rows; }
+  std::int64_t cols() const { return tensor_.cols; }
 
   /// Normally distributed, rounded to the dtype.
   TestMatrix&& random(unsigned seed, double scale = 1) && {
@@ -52,9 +63,11 @@ class TestMatrix {
 
   template <class A>
   void set(std::int64_t i, std::int64_t j, A value) {
+    settle();
     dispatch(tensor_.dtype, [&]<class T>() { store(Rows<T>(tensor_)[i][j], value); });
   }
   double get(std::int64_t i, std::int64_t j) const {
+    settle();
     double value = 0;
     dispatch(tensor_.dtype,
              [&]<class T>() { value = static_cast<double>(load(Rows<T>(tensor_)[i][j])); });
@@ -70,11 +83,15 @@ class TestMatrix {
     return result;
   }
 
-  std::vector<unsigned char> bytes() const { return storage_; }
+  std::vector<unsigned char> bytes() const {
+    settle();
+    return {storage_.get(), storage_.get() + bytes_};
+  }
 
   bool padding_untouched() const {
+    settle();
     const std::size_t element = size_of(tensor_.dtype);
-    for (std::size_t at = 0; at < storage_.size(); ++at) {
+    for (std::size_t at = 0; at < bytes_; ++at) {
       const auto index = static_cast<std::int64_t>(at / element);
       const bool inside =
           index < tensor_.rows * tensor_.stride && index % tensor_.stride < tensor_.cols;
@@ -85,7 +102,8 @@ class TestMatrix {
 
  private:
   static constexpr unsigned char mark = 0x7e;
-  std::vector<unsigned char> storage_;  // one element more than the matrix, as a fence
+  std::size_t bytes_;    // one element more than the matrix, as a fence
+  SharedBytes storage_;
   Tensor tensor_;
 };
 
@@ -132,8 +150,8 @@ template <class Loss>
 void check_gradient(const char* what, TestMatrix& x, const TestMatrix& gradient, Loss&& loss) {
   constexpr double step = 1e-5;
   double worst = 0;
-  for (std::int64_t i = 0; i < x.tensor().rows; ++i) {
-    for (std::int64_t j = 0; j < x.tensor().cols; ++j) {
+  for (std::int64_t i = 0; i < x.rows(); ++i) {
+    for (std::int64_t j = 0; j < x.cols(); ++j) {
       const double value = x.get(i, j);
       x.set(i, j, value + step);
       const double above = loss();
@@ -151,21 +169,10 @@ void check_gradient(const char* what, TestMatrix& x, const TestMatrix& gradient,
 /// Sum of a * b, the scalar whose gradient by a is b.
 inline double dot(const TestMatrix& a, const TestMatrix& b) {
   double sum = 0;
-  for (std::int64_t i = 0; i < a.tensor().rows; ++i) {
-    for (std::int64_t j = 0; j < a.tensor().cols; ++j) sum += a.get(i, j) * b.get(i, j);
+  for (std::int64_t i = 0; i < a.rows(); ++i) {
+    for (std::int64_t j = 0; j < a.cols(); ++j) sum += a.get(i, j) * b.get(i, j);
   }
   return sum;
-}
-
-/// body.operator()<T>(device) for every dtype and for one thread and three.
-template <class Body>
-void on_all(Body&& body) {
-  for (const int threads : {1, 3}) {
-    const auto device = make_cpu_device(threads);
-    for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
-      dispatch(type, [&]<class T>() { body.template operator()<T>(*device); });
-    }
-  }
 }
 
 /// Rows, columns and row padding: nothing, one row, odd sizes, and enough for several threads.

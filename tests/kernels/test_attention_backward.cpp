@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interval attention backward against its definition, finite differences and itself in parts.
 #include "tests/kernels/attention_case.h"
+#include "tests/kernels/devices.h"
 
 namespace bdlm::test {
 namespace {
@@ -19,7 +20,7 @@ Saved forward(Device& device, const AttentionCase& c) {
   const DType sum = accumulate_type(c.dtype);
   Saved saved{TestMatrix(sum, c.rows, c.q.tensor().cols, 1), TestMatrix(sum, c.rows, c.shape.heads),
               TestMatrix(sum, c.rows, c.shape.heads, 2)};
-  device.attention_forward(c.shape, c.q, c.sources(), saved.out, saved.lse, false);
+  device.attention_forward(c.shape, c.q, c.sources(device), saved.out, saved.lse, false);
   device.attention_delta(c.shape, saved.out, c.dout, saved.delta);
   return saved;
 }
@@ -32,8 +33,8 @@ Gradients backward(Device& device, const AttentionCase& c, double before) {
   for (std::size_t s = 0; s < c.sets.size(); ++s) {
     g.dfused.push_back(TestMatrix(sum, c.sets[s].keys, 2 * c.key_cols(), 2).filled(before));
     const Tensor& both = g.dfused[s].tensor();
-    device.attention_backward(c.shape, c.q, c.source(s), saved.lse, c.dout, saved.delta, g.dq,
-                              both.slice_cols(0, c.key_cols()),
+    device.attention_backward(c.shape, c.q, c.source(device, s), saved.lse, c.dout, saved.delta,
+                              g.dq, both.slice_cols(0, c.key_cols()),
                               both.slice_cols(c.key_cols(), c.key_cols()));
   }
   return g;
@@ -88,17 +89,18 @@ TEST_CASE("attention_backward serves any number of query heads a key head") {
 }
 
 TEST_CASE("attention_backward by finite differences") {
-  const auto device = make_cpu_device(2);
-  AttentionCase c(DType::f64, 4, 2, 6, block_diffusion({9, 4}, 3));
-  const Gradients g = backward(*device, c, 0);
-  const auto loss = [&] {
-    TestMatrix out(DType::f64, c.rows, c.q.tensor().cols), lse(DType::f64, c.rows, c.shape.heads);
-    device->attention_forward(c.shape, c.q, c.sources(), out, lse, false);
-    return dot(out, c.dout);
-  };
-  check_gradient("q", c.q, g.dq, loss);
-  check_gradient("clean keys and values", c.fused[0], g.dfused[0], loss);
-  check_gradient("corrupted keys and values", c.fused[1], g.dfused[1], loss);
+  on_devices([](Device& device) {
+    AttentionCase c(DType::f64, 2, 1, 4, block_diffusion({5, 4}, 3));
+    const Gradients g = backward(device, c, 0);
+    const auto loss = [&] {
+      TestMatrix out(DType::f64, c.rows, c.q.tensor().cols), lse(DType::f64, c.rows, c.shape.heads);
+      device.attention_forward(c.shape, c.q, c.sources(device), out, lse, false);
+      return dot(out, c.dout);
+    };
+    check_gradient("q", c.q, g.dq, loss);
+    check_gradient("clean keys and values", c.fused[0], g.dfused[0], loss);
+    check_gradient("corrupted keys and values", c.fused[1], g.dfused[1], loss);
+  });
 }
 
 TEST_CASE("attention_backward ignores rows that have seen no key") {
@@ -113,7 +115,8 @@ TEST_CASE("attention_backward ignores rows that have seen no key") {
     TestMatrix dq = TestMatrix(sum, c.rows, 64).filled(1);
     TestMatrix dkey = TestMatrix(sum, 40, 32).filled(2);
     TestMatrix dvalue = TestMatrix(sum, 40, 32).filled(3);
-    device.attention_backward(c.shape, c.q, c.source(0), lse, c.dout, delta, dq, dkey, dvalue);
+    device.attention_backward(c.shape, c.q, c.source(device, 0), lse, c.dout, delta, dq, dkey,
+                              dvalue);
     for (std::int64_t i = 0; i < c.rows; ++i) {
       CHECK(dq.get(i, 40) == 1);
       CHECK(dkey.get(i, 5) == 2);
@@ -123,16 +126,16 @@ TEST_CASE("attention_backward ignores rows that have seen no key") {
 }
 
 TEST_CASE("attention gives the same bits again") {
-  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
-    const auto device = make_cpu_device(3);
+  on_all([]<class T>(Device& device) {
     // One key head and enough work for three threads: the queries are cut into chunks.
-    const AttentionCase c(type, 2, 1, 64, block_diffusion({300}, 20));
-    const Gradients first = backward(*device, c, 0.5), second = backward(*device, c, 0.5);
+    const int length = under_test.emulated ? 90 : 300;
+    const AttentionCase c(dtype_of<T>(), 2, 1, 64, block_diffusion({length}, 20));
+    const Gradients first = backward(device, c, 0.5), second = backward(device, c, 0.5);
     CHECK(first.dq.bytes() == second.dq.bytes());
     CHECK(first.dfused[0].bytes() == second.dfused[0].bytes());
     CHECK(first.dfused[1].bytes() == second.dfused[1].bytes());
     check_gradients(c, first, 0.5);
-  }
+  });
 }
 
 TEST_CASE("attention_delta is the dot product of output and its gradient") {

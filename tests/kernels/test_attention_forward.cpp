@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interval attention forward against its definition in long double.
 #include "tests/kernels/attention_case.h"
+#include "tests/kernels/devices.h"
 
 namespace bdlm::test {
 namespace {
@@ -16,7 +17,7 @@ Output empty_output(const AttentionCase& c, DType out_type) {
 
 Output forward(Device& device, const AttentionCase& c, DType out_type) {
   Output result = empty_output(c, out_type);
-  device.attention_forward(c.shape, c.q, c.sources(), result.out, result.lse, false);
+  device.attention_forward(c.shape, c.q, c.sources(device), result.out, result.lse, false);
   return result;
 }
 
@@ -68,7 +69,7 @@ TEST_CASE("attention_forward resumed over shards equals one call") {
       check_output(at_once, forward(device, shards, sum));  // several sources in one call
       Output result = empty_output(shards, sum);
       bool resume = false;
-      for (const KeySource& source : shards.sources()) {
+      for (const KeySource& source : shards.sources(device)) {
         device.attention_forward(shards.shape, shards.q, {&source, 1}, result.out, result.lse,
                                  resume);
         resume = true;
@@ -86,7 +87,7 @@ TEST_CASE("attention_forward of rows without keys is 0 with log-sum-exp -infinit
     Output result = forward(device, c, dtype_of<T>());
     for (const bool again : {false, true}) {
       if (again) {
-        device.attention_forward(c.shape, c.q, c.sources(), result.out, result.lse, true);
+        device.attention_forward(c.shape, c.q, c.sources(device), result.out, result.lse, true);
       }
       for (std::int64_t i = 0; i < c.rows; ++i) {
         CHECK(result.out.get(i, 0) == 0);
@@ -135,7 +136,7 @@ TEST_CASE("attention_forward passes NaN on to the rows that see it") {
   });
 }
 
-TEST_CASE("attention refuses intervals beyond the source and unlike shapes") {
+TEST_CASE("attention refuses intervals beyond the source and unlike shapes", "[cpu]") {
   const auto device = make_cpu_device(1);
   AttentionCase c(DType::f32, 2, 1, 8, {IntervalSet{5, {{0, 5}, {2, 6}}}});
   CHECK_THROWS_WITH(forward(*device, c, DType::f32),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy and its gradient.
 #include "kernels/reference/cross_entropy.h"
-#include "tests/kernels/matrices.h"
+#include "tests/kernels/devices.h"
 
 using namespace bdlm;
 using namespace bdlm::test;
@@ -30,6 +30,7 @@ TEST_CASE("cross_entropy: loss and gradient, with and without an excluded id") {
       for (const std::int64_t excluded :
            {std::int64_t{-1}, std::int64_t{0}, s.cols / 2, s.cols - 1}) {
         const auto targets = some_targets(s.rows, s.cols, excluded);
+        const auto list = upload(device, targets);
         const auto logits = TestMatrix(sums, s.rows, s.cols, s.padding).random(1, 4);
         TestMatrix weight = TestMatrix(sums, s.rows, 1, 2).random(2);
         if (s.rows > 3) weight.set(3, 0, 0.0);
@@ -42,14 +43,14 @@ TEST_CASE("cross_entropy: loss and gradient, with and without an excluded id") {
         };
         const auto truth = plain(Truth{});
         const auto naive = plain(A{});
-        device.cross_entropy(logits, targets.data(), weight, excluded, loss, dlogits);
+        device.cross_entropy(logits, list.data, weight, excluded, loss, dlogits);
         INFO("excluded " << excluded);
         check_close("loss", loss, truth.first, naive.first);
         check_close("dlogits", dlogits, truth.second, naive.second);
         if (type == sums) {
           TestMatrix over =
               TestMatrix(sums, s.rows, s.cols, 2 * s.padding).from(logits.values<double>());
-          device.cross_entropy(over, targets.data(), weight, excluded, loss, over);
+          device.cross_entropy(over, list.data, weight, excluded, loss, over);
           CHECK(over.bytes() == dlogits.bytes());
         }
       }
@@ -58,43 +59,48 @@ TEST_CASE("cross_entropy: loss and gradient, with and without an excluded id") {
 }
 
 TEST_CASE("cross_entropy: the gradient is that of the weighted loss") {
-  const auto device = make_cpu_device(1);
-  TestMatrix logits = TestMatrix(DType::f64, 3, 11).random(1);
-  const TestMatrix weight = TestMatrix(DType::f64, 3, 1).random(2);
-  const std::int32_t targets[] = {0, 10, 4};
-  TestMatrix loss(DType::f64, 3, 1), dlogits(DType::f64, 3, 11), ignored(DType::f64, 3, 11);
-  device->cross_entropy(logits, targets, weight, 7, loss, dlogits);
-  check_gradient("logits", logits, dlogits, [&] {
-    device->cross_entropy(logits, targets, weight, 7, loss, ignored);
-    return dot(loss, weight);
+  on_devices([](Device& device) {
+    TestMatrix logits = TestMatrix(DType::f64, 3, 11).random(1);
+    const TestMatrix weight = TestMatrix(DType::f64, 3, 1).random(2);
+    const std::vector<std::int32_t> targets{0, 10, 4};
+    const auto list = upload(device, targets);
+    TestMatrix loss(DType::f64, 3, 1), dlogits(DType::f64, 3, 11), ignored(DType::f64, 3, 11);
+    device.cross_entropy(logits, list.data, weight, 7, loss, dlogits);
+    check_gradient("logits", logits, dlogits, [&] {
+      device.cross_entropy(logits, list.data, weight, 7, loss, ignored);
+      return dot(loss, weight);
+    });
   });
 }
 
 TEST_CASE("cross_entropy: extreme logits") {
-  const auto device = make_cpu_device(1);
-  TestMatrix logits = TestMatrix(DType::f32, 4, 6).filled(-INFINITY);
-  const std::int32_t targets[] = {2, 1, 3, 0};
-  for (std::int64_t j = 0; j < 6; ++j) {
-    logits.set(0, j, j == 2 ? 1e30 : -1e30);            // sure and right: loss 0
-    logits.set(1, j, j == 2 ? 300.0 : 0.0);             // sure and wrong: loss 300
-    logits.set(2, j, j < 2 ? double(-INFINITY) : 1.0);  // some impossible answers
-    logits.set(3, j, j == 4 ? double(NAN) : 1.0);
-  }
-  TestMatrix loss(DType::f32, 4, 1), dlogits(DType::f32, 4, 6);
-  device->cross_entropy(logits, targets, TestMatrix(DType::f32, 4, 1).filled(1), -1, loss, dlogits);
-  CHECK(loss.get(0, 0) == 0);
-  CHECK(dlogits.get(0, 2) == 0);
-  CHECK(loss.get(1, 0) == 300);
-  CHECK(dlogits.get(1, 1) == -1);
-  CHECK(dlogits.get(1, 2) == 1);
-  CHECK(loss.get(2, 0) == Approx(std::log(4.0)));
-  CHECK(dlogits.get(2, 0) == 0);
-  CHECK(dlogits.get(2, 3) == Approx(-0.75));
-  CHECK(std::isnan(loss.get(3, 0)));
-  for (std::int64_t j = 0; j < 6; ++j) CHECK(std::isnan(dlogits.get(3, j)));
+  on_devices([](Device& device) {
+    TestMatrix logits = TestMatrix(DType::f32, 4, 6).filled(-INFINITY);
+    const std::vector<std::int32_t> targets{2, 1, 3, 0};
+    const auto list = upload(device, targets);
+    for (std::int64_t j = 0; j < 6; ++j) {
+      logits.set(0, j, j == 2 ? 1e30 : -1e30);            // sure and right: loss 0
+      logits.set(1, j, j == 2 ? 300.0 : 0.0);             // sure and wrong: loss 300
+      logits.set(2, j, j < 2 ? double(-INFINITY) : 1.0);  // some impossible answers
+      logits.set(3, j, j == 4 ? double(NAN) : 1.0);
+    }
+    TestMatrix loss(DType::f32, 4, 1), dlogits(DType::f32, 4, 6);
+    device.cross_entropy(logits, list.data, TestMatrix(DType::f32, 4, 1).filled(1), -1, loss,
+                         dlogits);
+    CHECK(loss.get(0, 0) == 0);
+    CHECK(dlogits.get(0, 2) == 0);
+    CHECK(loss.get(1, 0) == 300);
+    CHECK(dlogits.get(1, 1) == -1);
+    CHECK(dlogits.get(1, 2) == 1);
+    CHECK(loss.get(2, 0) == Approx(std::log(4.0)));
+    CHECK(dlogits.get(2, 0) == 0);
+    CHECK(dlogits.get(2, 3) == Approx(-0.75));
+    CHECK(std::isnan(loss.get(3, 0)));
+    for (std::int64_t j = 0; j < 6; ++j) CHECK(std::isnan(dlogits.get(3, j)));
+  });
 }
 
-TEST_CASE("cross_entropy refuses targets outside the vocabulary") {
+TEST_CASE("cross_entropy refuses targets outside the vocabulary", "[cpu]") {
   const auto device = make_cpu_device(1);
   TestMatrix logits(DType::f32, 1, 6), weight(DType::f32, 1, 1), loss(DType::f32, 1, 1);
   const std::int32_t target = 6, good = 5;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token embedding.
-#include "tests/kernels/matrices.h"
+#include "tests/kernels/devices.h"
 
 using namespace bdlm;
 using namespace bdlm::test;
@@ -21,12 +21,13 @@ TEST_CASE("embedding forward and backward") {
   on_all([&]<class T>(Device& device) {
     using A = accumulate_t<T>;
     const DType type = dtype_of<T>();
-    for (const Shape& s : shapes) {
+    for (const Shape& s : device_shapes()) {
       const std::int32_t vocab = 53;
       const auto ids = some_ids(s.rows, vocab);
       const auto table = TestMatrix(type, vocab, s.cols).random(1);
       TestMatrix y(type, s.rows, s.cols, s.padding);
-      device.embedding_forward(ids.data(), table, y);
+      const auto list = upload(device, ids);
+      device.embedding_forward(list.data, table, y);
       bool same = y.padding_untouched();
       for (std::int64_t i = 0; i < s.rows; ++i) {
         for (std::int64_t j = 0; j < s.cols; ++j) {
@@ -58,7 +59,7 @@ TEST_CASE("embedding forward and backward") {
   });
 }
 
-TEST_CASE("embedding refuses an id outside the table") {
+TEST_CASE("embedding refuses an id outside the table", "[cpu]") {
   const auto device = make_cpu_device(1);
   TestMatrix table(DType::f32, 10, 4), y(DType::f32, 2, 4);
   const std::int32_t ids[] = {3, 10};

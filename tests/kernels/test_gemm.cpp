@@ -2,7 +2,7 @@
 // Matrix products and biases.
 #include "kernels/cpu/product_cache.h"
 #include "kernels/reference/products.h"
-#include "tests/kernels/matrices.h"
+#include "tests/kernels/devices.h"
 
 using namespace bdlm;
 using namespace bdlm::test;
@@ -97,7 +97,7 @@ TEST_CASE("gemm: what is not finite reaches its row and no other") {
   });
 }
 
-TEST_CASE("gemm refuses shapes and dtypes that do not fit") {
+TEST_CASE("gemm refuses shapes and dtypes that do not fit", "[cpu]") {
   const auto device = make_cpu_device(1);
   const auto no = Transpose::no;
   TestMatrix a(DType::f32, 2, 3), b(DType::f32, 3, 4), c(DType::f32, 2, 4), d(DType::f64, 3, 4);
@@ -107,7 +107,7 @@ TEST_CASE("gemm refuses shapes and dtypes that do not fit") {
   CHECK_THROWS_AS(device->gemm(a, no, b, no, wide, Accumulate::no), Error);
 }
 
-TEST_CASE("the product cache is bounded and forgets the least recently used") {
+TEST_CASE("the product cache is bounded and forgets the least recently used", "[cpu]") {
   ProductCache cache(3);
   const auto shape = [](std::int64_t m) {
     return ProductShape{
@@ -125,7 +125,7 @@ TEST_CASE("bias and its gradient") {
   on_all([&]<class T>(Device& device) {
     using A = accumulate_t<T>;
     const DType type = dtype_of<T>();
-    for (const Shape& s : shapes) {
+    for (const Shape& s : device_shapes()) {
       const auto bias = TestMatrix(type, 1, s.cols).random(1);
       TestMatrix y = TestMatrix(type, s.rows, s.cols, s.padding).random(2);
       auto truth = y.values<Truth>();

@@ -9,7 +9,7 @@
 
 using namespace bdlm;
 
-TEST_CASE("pool: freed blocks are reused and a steady step asks the system for nothing") {
+TEST_CASE("pool: freed blocks are reused and a steady step asks the system for nothing", "[cpu]") {
   HostMemory host;
   MemoryPool pool(host);
   const auto step = [&] {
@@ -30,7 +30,7 @@ TEST_CASE("pool: freed blocks are reused and a steady step asks the system for n
   CHECK(pool.system_calls() == calls);
 }
 
-TEST_CASE("pool: bytes and peaks are those asked for, by kind") {
+TEST_CASE("pool: bytes and peaks are those asked for, by kind", "[cpu]") {
   HostMemory host;
   MemoryPool pool(host);
   void* a = pool.acquire(1000, Memory::parameters);
@@ -52,7 +52,7 @@ TEST_CASE("pool: bytes and peaks are those asked for, by kind") {
   CHECK(pool.use().bytes[exchange] == 0);
 }
 
-TEST_CASE("pool: blocks of sizes that do not come back are given up") {
+TEST_CASE("pool: blocks of sizes that do not come back are given up", "[cpu]") {
   HostMemory host;
   MemoryPool pool(host);
   for (std::size_t bytes = 1 << 20; bytes < (8u << 20); bytes += 123457) {
@@ -61,21 +61,21 @@ TEST_CASE("pool: blocks of sizes that do not come back are given up") {
   }
 }
 
-TEST_CASE("pool: no bytes are no memory") {
+TEST_CASE("pool: no bytes are no memory", "[cpu]") {
   HostMemory host;
   MemoryPool pool(host);
   CHECK(pool.acquire(0, Memory::workspace) == nullptr);
   pool.release(nullptr, 0, Memory::workspace);
 }
 
-TEST_CASE("pool: memory that is not to be had is an error for the user") {
+TEST_CASE("pool: memory that is not to be had is an error for the user", "[cpu]") {
   HostMemory host;
   MemoryPool pool(host);
   CHECK_THROWS_AS(pool.acquire(std::size_t{1} << 63, Memory::gradients), Error);
   CHECK(pool.use().peak == 0);
 }
 
-TEST_CASE("buffer: owns, moves, resets") {
+TEST_CASE("buffer: owns, moves, resets", "[cpu]") {
   const auto device = make_cpu_device(1);
   const auto bytes = [&] { return device->memory().bytes[std::size_t(Memory::optimizer)]; };
   Buffer a = device->allocate(3, 5, DType::f32, Memory::optimizer);
@@ -93,7 +93,7 @@ TEST_CASE("buffer: owns, moves, resets") {
   CHECK_THROWS_AS(device->allocate(-1, 7, DType::f64, Memory::optimizer), Error);
 }
 
-TEST_CASE("lists on the CPU are views of the host's") {
+TEST_CASE("lists on the CPU are views of the host's", "[cpu]") {
   const auto device = make_cpu_device(1);
   const std::vector<std::int32_t> rows{3, 1, 2};
   const auto list = device->upload(std::span(rows));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies, sums and row lists between all dtypes and strides.
-#include "tests/kernels/matrices.h"
+#include "tests/kernels/devices.h"
 
 using namespace bdlm;
 using namespace bdlm::test;
@@ -17,8 +17,8 @@ double rounded(DType type, double value) {
 /// Whether value(i, j) is what y holds, bit by bit.
 template <class Value>
 bool holds(const TestMatrix& y, Value&& value) {
-  for (std::int64_t i = 0; i < y.tensor().rows; ++i) {
-    for (std::int64_t j = 0; j < y.tensor().cols; ++j) {
+  for (std::int64_t i = 0; i < y.rows(); ++i) {
+    for (std::int64_t j = 0; j < y.cols(); ++j) {
       if (y.get(i, j) != value(i, j)) return false;
     }
   }
@@ -39,7 +39,7 @@ template <class Body>
 void on_pairs(Body&& body) {
   on_all([&]<class X>(Device& device) {
     for (const DType to : {DType::f64, DType::f32, DType::bf16}) {
-      for (const Shape& shape : shapes) body(device, dtype_of<X>(), to, shape);
+      for (const Shape& shape : device_shapes()) body(device, dtype_of<X>(), to, shape);
     }
   });
 }
@@ -68,9 +68,10 @@ TEST_CASE("gather_rows and scatter_add_rows") {
   on_pairs([](Device& device, DType from, DType to, const Shape& s) {
     const std::int64_t picked = s.rows / 2;
     const auto rows = row_list(picked, s.rows);
+    const auto list = upload(device, rows);
     const TestMatrix x = TestMatrix(from, s.rows, s.cols, s.padding).random(1);
     TestMatrix y(from, picked, s.cols, s.padding / 2);
-    device.gather_rows(x, rows.data(), y);
+    device.gather_rows(x, list.data, y);
     CHECK(holds(y, [&](auto i, auto j) { return x.get(rows[std::size_t(i)], j); }));
 
     const TestMatrix before = TestMatrix(to, s.rows, s.cols).random(2);
@@ -80,38 +81,41 @@ TEST_CASE("gather_rows and scatter_add_rows") {
       device.add(y.tensor().slice_rows(i, 1),
                  expected.tensor().slice_rows(rows[std::size_t(i)], 1));
     }
-    device.scatter_add_rows(y, rows.data(), z);
+    device.scatter_add_rows(y, list.data, z);
     CHECK(holds(z, [&](auto i, auto j) { return expected.get(i, j); }));
   });
 }
 
 TEST_CASE("host copies are contiguous") {
-  const auto device = make_cpu_device(2);
-  const TestMatrix x = TestMatrix(DType::bf16, 5, 3, 4).random(1);
-  std::vector<bfloat16> host(15);
-  device->copy_to_host(x, host.data());
-  TestMatrix y(DType::bf16, 5, 3, 1);
-  device->copy_from_host(host.data(), y);
-  CHECK(holds(y, [&](auto i, auto j) { return x.get(i, j); }));
+  on_devices([](Device& device) {
+    const TestMatrix x = TestMatrix(DType::bf16, 5, 3, 4).random(1);
+    std::vector<bfloat16> host(15);
+    device.copy_to_host(x, host.data());
+    TestMatrix y(DType::bf16, 5, 3, 1);
+    device.copy_from_host(host.data(), y);
+    CHECK(holds(y, [&](auto i, auto j) { return x.get(i, j); }));
+  });
 }
 
 TEST_CASE("bfloat16 rounds to nearest even and keeps what is not finite") {
-  const auto device = make_cpu_device(1);
-  const auto bits = [&](float value) {
-    TestMatrix x(DType::f32, 1, 1), y(DType::bf16, 1, 1);
-    x.set(0, 0, value);
-    device->copy(x, y);
-    return Rows<bfloat16>(y)[0][0].bits;
-  };
-  CHECK(bits(1.0f) == 0x3f80);
-  CHECK(bits(1.00390625f) == 0x3f80);  // halfway, to the even one below
-  CHECK(bits(1.01171875f) == 0x3f82);  // halfway, to the even one above
-  CHECK(bits(3.4e38f) == 0x7f80);      // overflow
-  CHECK(bits(-INFINITY) == 0xff80);
-  CHECK(bits(std::bit_cast<float>(0x7f800001u)) == 0x7fc0);  // NaN, not infinity
+  on_devices([](Device& device) {
+    const auto bits = [&](float value) {
+      TestMatrix x(DType::f32, 1, 1), y(DType::bf16, 1, 1);
+      x.set(0, 0, value);
+      device.copy(x, y);
+      settle();
+      return Rows<bfloat16>(y)[0][0].bits;
+    };
+    CHECK(bits(1.0f) == 0x3f80);
+    CHECK(bits(1.00390625f) == 0x3f80);  // halfway, to the even one below
+    CHECK(bits(1.01171875f) == 0x3f82);  // halfway, to the even one above
+    CHECK(bits(3.4e38f) == 0x7f80);      // overflow
+    CHECK(bits(-INFINITY) == 0xff80);
+    CHECK(bits(std::bit_cast<float>(0x7f800001u)) == 0x7fc0);  // NaN, not infinity
+  });
 }
 
-TEST_CASE("movement refuses what does not fit") {
+TEST_CASE("movement refuses what does not fit", "[cpu]") {
   const auto device = make_cpu_device(1);
   TestMatrix x(DType::f32, 4, 3), y(DType::f32, 2, 3), z(DType::f32, 4, 2);
   const std::int32_t outside[] = {0, 4}, negative[] = {-1, 2};

@@ -2,12 +2,12 @@
 // The gated unit, and the exponential below it.
 #include "kernels/cpu/vector_math.h"
 #include "kernels/reference/swiglu.h"
-#include "tests/kernels/matrices.h"
+#include "tests/kernels/devices.h"
 
 using namespace bdlm;
 using namespace bdlm::test;
 
-TEST_CASE("fast_exp is within 1.1 units in the last place, everywhere") {
+TEST_CASE("fast_exp is within 1.1 units in the last place, everywhere", "[cpu]") {
   double worst = 0;
   for (float x = -86.98f; x < 88.72f; x += 0.00037f) {
     const double truth = std::exp(static_cast<double>(x));
@@ -19,7 +19,7 @@ TEST_CASE("fast_exp is within 1.1 units in the last place, everywhere") {
   CHECK(worst < 1.1);
 }
 
-TEST_CASE("fast_exp at the ends") {
+TEST_CASE("fast_exp at the ends", "[cpu]") {
   CHECK(fast_exp(0.0f) == 1.0f);
   CHECK(fast_exp(-INFINITY) == 0.0f);
   CHECK(fast_exp(-1e30f) == 0.0f);
@@ -35,7 +35,7 @@ TEST_CASE("swiglu forward and backward") {
   on_all([&]<class T>(Device& device) {
     using A = accumulate_t<T>;
     const DType type = dtype_of<T>();
-    for (const Shape& s : shapes) {
+    for (const Shape& s : device_shapes()) {
       const auto gate_up = TestMatrix(type, s.rows, 2 * s.cols, s.padding).random(1, 3);
       TestMatrix y(type, s.rows, s.cols, s.padding);
       const auto forward = [&]<class B>(B) {
@@ -65,30 +65,32 @@ TEST_CASE("swiglu forward and backward") {
 }
 
 TEST_CASE("swiglu: gradients are those of the forward") {
-  const auto device = make_cpu_device(1);
-  TestMatrix gate_up = TestMatrix(DType::f64, 3, 10).random(1);
-  const TestMatrix dy = TestMatrix(DType::f64, 3, 5).random(2);
-  TestMatrix y(DType::f64, 3, 5), dgate_up(DType::f64, 3, 10);
-  device->swiglu_backward(gate_up, dy, dgate_up);
-  check_gradient("gate_up", gate_up, dgate_up, [&] {
-    device->swiglu_forward(gate_up, y);
-    return dot(y, dy);
+  on_devices([](Device& device) {
+    TestMatrix gate_up = TestMatrix(DType::f64, 3, 10).random(1);
+    const TestMatrix dy = TestMatrix(DType::f64, 3, 5).random(2);
+    TestMatrix y(DType::f64, 3, 5), dgate_up(DType::f64, 3, 10);
+    device.swiglu_backward(gate_up, dy, dgate_up);
+    check_gradient("gate_up", gate_up, dgate_up, [&] {
+      device.swiglu_forward(gate_up, y);
+      return dot(y, dy);
+    });
   });
 }
 
 TEST_CASE("swiglu: large gates do not overflow, NaN is kept") {
-  const auto device = make_cpu_device(1);
-  TestMatrix gate_up = TestMatrix(DType::f32, 4, 2).filled(2);
-  gate_up.set(0, 0, -1000.0);
-  gate_up.set(1, 0, 1000.0);
-  gate_up.set(2, 0, NAN);
-  TestMatrix y(DType::f32, 4, 1), dgate_up(DType::f32, 4, 2);
-  device->swiglu_forward(gate_up, y);
-  device->swiglu_backward(gate_up, TestMatrix(DType::f32, 4, 1).filled(1), dgate_up);
-  CHECK(y.get(0, 0) == 0);
-  CHECK(y.get(1, 0) == 2000);
-  CHECK(std::isnan(y.get(2, 0)));
-  CHECK(dgate_up.get(0, 0) == 0);
-  CHECK(dgate_up.get(1, 0) == 2);
-  CHECK(std::isnan(dgate_up.get(2, 0)));
+  on_devices([](Device& device) {
+    TestMatrix gate_up = TestMatrix(DType::f32, 4, 2).filled(2);
+    gate_up.set(0, 0, -1000.0);
+    gate_up.set(1, 0, 1000.0);
+    gate_up.set(2, 0, NAN);
+    TestMatrix y(DType::f32, 4, 1), dgate_up(DType::f32, 4, 2);
+    device.swiglu_forward(gate_up, y);
+    device.swiglu_backward(gate_up, TestMatrix(DType::f32, 4, 1).filled(1), dgate_up);
+    CHECK(y.get(0, 0) == 0);
+    CHECK(y.get(1, 0) == 2000);
+    CHECK(std::isnan(y.get(2, 0)));
+    CHECK(dgate_up.get(0, 0) == 0);
+    CHECK(dgate_up.get(1, 0) == 2);
+    CHECK(std::isnan(dgate_up.get(2, 0)));
+  });
 }

@@ -149,7 +149,8 @@ void check_attention_of_unseen_rows(const AttentionKernels<T>& kernels, std::int
   // 64 keys and rows: tiles that need no mask.
   const AttentionCase c(dtype_of<T>(), 2, 1, head_dim,
                         {IntervalSet{64, std::vector<Interval>(64, Interval{0, 64})}});
-  const TestMatrix lse = TestMatrix(sum, c.rows, 2).filled(-std::numeric_limits<double>::infinity());
+  const TestMatrix lse =
+      TestMatrix(sum, c.rows, 2).filled(-std::numeric_limits<double>::infinity());
   const TestMatrix delta =
       TestMatrix(sum, c.rows, 2).filled(std::numeric_limits<double>::quiet_NaN());
   const AttentionGradients g = attention_gradients(c, lse, delta, kernels, 2);

@@ -95,8 +95,8 @@ class AttentionLaunch {
   cuda::AttentionSource<T> source(std::size_t s, const cuda::TileSchedule& schedule) const {
     const std::int64_t cols = case_.key_cols();
     const Tensor& both = fused_[s].tensor();
-    return {view_of<const T>(both.slice_cols(0, cols)), view_of<const T>(both.slice_cols(cols, cols)),
-            case_.sets[s].visible.data(),
+    return {view_of<const T>(both.slice_cols(0, cols)),
+            view_of<const T>(both.slice_cols(cols, cols)), case_.sets[s].visible.data(),
             cuda::TileList{schedule.order.data(), schedule.begin.data(), schedule.runs.data(),
                            static_cast<std::int32_t>(schedule.order.size())}};
   }

@@ -23,9 +23,9 @@ void on_mma_cases(Body&& body) {
   make(2, 1, 64, block_diffusion({37, 1, 70, 25}, 32));
   make(4, 2, 40, block_diffusion({75, 31}, 8, 40));
   make(8, 1, 8, {random_intervals(33, 70, 8)});
-  make(1, 1, 128, {IntervalSet{150, std::vector<Interval>(133, Interval{3, 148})},
-                   random_intervals(133, 33, 5),
-                   IntervalSet{0, std::vector<Interval>(133, Interval{0, 0})}});
+  make(1, 1, 128,
+       {IntervalSet{150, std::vector<Interval>(133, Interval{3, 148})},
+        random_intervals(133, 33, 5), IntervalSet{0, std::vector<Interval>(133, Interval{0, 0})}});
   make(3, 1, 80, {random_intervals(67, 129, 4)});
   make(2, 1, 256, {IntervalSet{130, std::vector<Interval>(70, Interval{0, 129})}});
   make(1, 1, 200, {random_intervals(40, 70, 6)});
@@ -36,9 +36,8 @@ void on_mma_cases(Body&& body) {
 
 TEST_CASE("attention_forward_mma is softmax over every row's intervals") {
   emu::in_all_modes([] {
-    on_mma_cases([](const AttentionCase& c) {
-      check_attention_forward(c, mma_kernels(c.shape.head_dim));
-    });
+    on_mma_cases(
+        [](const AttentionCase& c) { check_attention_forward(c, mma_kernels(c.shape.head_dim)); });
   });
 }
 
@@ -60,9 +59,8 @@ TEST_CASE("attention_forward_mma takes scores of any size") {
 
 TEST_CASE("attention_backward_mma adds the gradient of every input") {
   emu::in_all_modes([] {
-    on_mma_cases([](const AttentionCase& c) {
-      check_attention_backward(c, mma_kernels(c.shape.head_dim));
-    });
+    on_mma_cases(
+        [](const AttentionCase& c) { check_attention_backward(c, mma_kernels(c.shape.head_dim)); });
   });
 }
 

@@ -34,9 +34,8 @@ void on_small_cases(DType type, Body&& body) {
 TEST_CASE("attention_forward_simple is softmax over every row's intervals") {
   on_types([]<class T>(DType type) {
     emu::in_all_modes([&] {
-      on_small_cases(type, [](const AttentionCase& c) {
-        check_attention_forward(c, simple_kernels<T>());
-      });
+      on_small_cases(
+          type, [](const AttentionCase& c) { check_attention_forward(c, simple_kernels<T>()); });
     });
   });
 }
@@ -44,9 +43,8 @@ TEST_CASE("attention_forward_simple is softmax over every row's intervals") {
 TEST_CASE("attention_backward_simple adds the gradient of every input") {
   on_types([]<class T>(DType type) {
     emu::in_all_modes([&] {
-      on_small_cases(type, [](const AttentionCase& c) {
-        check_attention_backward(c, simple_kernels<T>());
-      });
+      on_small_cases(
+          type, [](const AttentionCase& c) { check_attention_backward(c, simple_kernels<T>()); });
     });
   });
 }

@@ -37,7 +37,7 @@ __global__ void one_mma(const bfloat16* a, const bfloat16* b, float* d) {
   const int lane = int(threadIdx.x);
   bfloat16 *sa = s, *sb = s + 256;
   ptx::cp_async<16>(sa + lane * 8, a + lane * 8);
-  ptx::cp_async_zfill<16>(sb + lane % 16 * 8, b + lane % 16 * 8, true);
+  if (lane < 16) ptx::cp_async_zfill<16>(sb + lane * 8, b + lane * 8, true);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   __syncwarp();
