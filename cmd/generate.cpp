@@ -37,10 +37,7 @@ int run_generate(GenerateArguments& arguments, MpiSession& session) {
   Mesh mesh({}, traffic);
   const auto device = make_device(config, mesh, traffic);
   KeyValueCache cache(*device, model, config.run.dtype);
-  DecoderOptions options;
-  options.compute = config.run.dtype;
-  options.recompute.assign(static_cast<std::size_t>(model.num_hidden_layers), Recompute::none);
-  Decoder decoder(*device, model, options, cache, false);
+  Decoder decoder(*device, model, decoder_options(config), cache, false);
   load_weights(checkpoint, decoder, *device);
 
   arguments.options.end_token = ByteTokenizer::end_of_text;

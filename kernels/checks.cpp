@@ -53,18 +53,30 @@ void check_embedding_gradient(std::span<const std::int32_t> ids, const Tensor& d
   require_indices("embedding_backward: ids", ids.data(), dy.rows, dtable.rows);
 }
 
+namespace {
+
+/// Of the residual stream: T or A, where the weight has T.
+void check_rms_norm_input(const char* operation, const Tensor& x, const Tensor& weight) {
+  require(weight.rows == 1 && weight.cols == x.cols, "{}: weight is {} x {}, expected 1 x {}",
+          operation, weight.rows, weight.cols, x.cols);
+  require(x.dtype == weight.dtype || x.dtype == accumulate_type(weight.dtype),
+          "{}: x is {}, weight is {}", operation, name_of(x.dtype), name_of(weight.dtype));
+}
+
+}  // namespace
+
 void check_rms_norm(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& rstd) {
-  require_matrix("rms_norm_forward: weight", weight, 1, x.cols, x.dtype);
-  require_matrix("rms_norm_forward: y", y, x.rows, x.cols, x.dtype);
-  require_matrix("rms_norm_forward: rstd", rstd, x.rows, 1, accumulate_type(x.dtype));
+  check_rms_norm_input("rms_norm_forward", x, weight);
+  require_matrix("rms_norm_forward: y", y, x.rows, x.cols, weight.dtype);
+  require_matrix("rms_norm_forward: rstd", rstd, x.rows, 1, accumulate_type(weight.dtype));
 }
 
 void check_rms_norm_gradient(const Tensor& x, const Tensor& weight, const Tensor& rstd,
                              const Tensor& dy, const Tensor& dx, const Tensor& dweight) {
-  const DType sum = accumulate_type(x.dtype);
-  require_matrix("rms_norm_backward: weight", weight, 1, x.cols, x.dtype);
+  const DType sum = accumulate_type(weight.dtype);
+  check_rms_norm_input("rms_norm_backward", x, weight);
   require_matrix("rms_norm_backward: rstd", rstd, x.rows, 1, sum);
-  require_matrix("rms_norm_backward: dy", dy, x.rows, x.cols, x.dtype);
+  require_matrix("rms_norm_backward: dy", dy, x.rows, x.cols, weight.dtype);
   require_matrix("rms_norm_backward: dx", dx, x.rows, x.cols, x.dtype);
   require_matrix("rms_norm_backward: dweight", dweight, 1, x.cols, sum);
 }

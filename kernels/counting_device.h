@@ -45,7 +45,7 @@ class CountingDevice final : public Device {
                           Tensor, Tensor, Tensor) override {}
   void cross_entropy(Tensor, const std::int32_t*, Tensor, std::int64_t, Tensor, Tensor) override {}
   double squared_norm(Tensor) override { return 0; }
-  void adamw(const AdamW&, std::span<const DecayRun>, Tensor, Tensor, Tensor, Tensor,
+  void adamw(const AdamW&, const DecayRuns&, Tensor, Tensor, Tensor, Tensor,
              Tensor) override {}
 
  protected:

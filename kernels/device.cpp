@@ -33,4 +33,21 @@ Buffer Device::allocate(std::int64_t rows, std::int64_t cols, DType dtype, Memor
   return Buffer(this, {acquire(bytes, kind), rows, cols, cols, dtype}, bytes, kind);
 }
 
+DecayRuns Device::upload_decay(std::vector<DecayRun> runs) {
+  DecayRuns lists;
+  if (!shares_host_memory()) {
+    std::vector<std::int64_t> begin;
+    std::vector<std::uint8_t> decay;
+    for (const DecayRun& run : runs) {
+      begin.push_back(run.begin);
+      decay.push_back(run.decay);
+    }
+    begin.push_back(runs.empty() ? 0 : runs.back().begin + runs.back().count);
+    lists.begin = upload(std::span<const std::int64_t>(begin));
+    lists.decay = upload(std::span<const std::uint8_t>(decay));
+  }
+  lists.runs = std::move(runs);
+  return lists;
+}
+
 }  // namespace bdlm

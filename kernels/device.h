@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/rotary.h"
@@ -112,6 +113,14 @@ struct DecayRun {
   bool decay = false;
 };
 
+/// Runs that cover a range one after another, with their lists for kernels: made once, used in every
+/// update.
+struct DecayRuns {
+  std::vector<DecayRun> runs;
+  DeviceList<std::int64_t> begin;   // of each run, then the end; empty where host memory is shared
+  DeviceList<std::uint8_t> decay;   // of each run
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -145,6 +154,8 @@ class Device {
     return {upload(rows), shares_host_memory() ? nullptr : note_intervals(rows, keys)};
   }
 
+  DecayRuns upload_decay(std::vector<DecayRun> runs);
+
   // ---- movement
   virtual void zero(Tensor x) = 0;
   virtual void copy(Tensor x, Tensor y) = 0;  // y = x, between any two dtypes and strides
@@ -168,9 +179,9 @@ class Device {
   /// dtable (A) [ids[i]] += dy[i], in the order of i. The ids are the host's: a device sorts them.
   virtual void embedding_backward(std::span<const std::int32_t> ids, Tensor dy, Tensor dtable) = 0;
 
-  /// y = x * rstd * weight, rstd [rows, 1] A = 1 / sqrt(mean(x^2) + eps).
+  /// y = x * rstd * weight, rstd [rows, 1] A = 1 / sqrt(mean(x^2) + eps). x is T or A.
   virtual void rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) = 0;
-  /// dx += (the gradient flows beside the residual), dweight [1, cols] A +=.
+  /// dx += (the gradient flows beside the residual), dweight [1, cols] A +=. x and dx: both T or A.
   virtual void rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
                                  Tensor dweight) = 0;
 
@@ -215,7 +226,7 @@ class Device {
   virtual double squared_norm(Tensor x) = 0;
   /// Decoupled AdamW (Loshchilov and Hutter, arXiv 1711.05101) on master, first, second (A) with
   /// gradient (A); `compute` (T) receives the new master rounded to T, may alias master.
-  virtual void adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor master,
+  virtual void adamw(const AdamW& args, const DecayRuns& runs, Tensor master,
                      Tensor gradient, Tensor first, Tensor second, Tensor compute) = 0;
 
  protected:

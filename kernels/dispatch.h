@@ -55,6 +55,18 @@ void dispatch(DType type, Body&& body) {
   }
 }
 
+/// body.operator()<T, X>() with the C++ types of `type` and of `other`, which is T or its
+/// accumulate type.
+template <class Body>
+void dispatch_with_sums(DType type, DType other, Body&& body) {
+  dispatch(type, [&]<class T>() {
+    if (other == type)
+      body.template operator()<T, T>();
+    else
+      body.template operator()<T, accumulate_t<T>>();
+  });
+}
+
 /// A tensor whose type is known.
 template <class T>
 struct Rows {

@@ -5,6 +5,19 @@
 #include <utility>
 
 namespace bdlm {
+namespace {
+
+/// The table's rows of the ids, as the first layer's input.
+Buffer embed(const LayerContext& c, Tensor table, const DeviceList<std::int32_t>& ids) {
+  Buffer rows = c.activation(ids.count, table.cols);
+  c.device.embedding_forward(ids.data, table, rows);
+  if (c.stream == c.compute) return rows;
+  Buffer x = c.residual(ids.count, table.cols);
+  c.device.copy(rows, x);
+  return x;
+}
+
+}  // namespace
 
 Decoder::Decoder(Device& device, ModelConfig config, DecoderOptions options, Exchange& exchange,
                  bool train)
@@ -15,6 +28,10 @@ Decoder::Decoder(Device& device, ModelConfig config, DecoderOptions options, Exc
       layout_(layout_of(config_)),
       weights_(device.allocate(1, layout_.size, options_.compute, Memory::parameters)),
       rotary_(device, config_, accumulate_type(options_.compute)) {
+  require(options_.residual == options_.compute ||
+              options_.residual == accumulate_type(options_.compute),
+          "a residual stream of {} beside {}", name_of(options_.residual),
+          name_of(options_.compute));
   w_ = view(config_, layout_, weights_);
   g_.layers.resize(w_.layers.size());
   if (!train) return;
@@ -36,15 +53,14 @@ LayerContext Decoder::context(const StepPlan& plan) {
   for (const LayerPlan& layer : plan.distinct)
     for (const std::int32_t position : layer.positions) last = std::max(last, position);
   return {device_, config_, exchange_, rotary_.table(last + 1), options_.compute,
-          options_.keep_remote_kv, work_};
+          options_.residual, options_.keep_remote_kv, work_};
 }
 
 Buffer Decoder::forward(const LayerContext& c, const StepPlan& plan,
                         const std::vector<LayerLists>& lists, const DeviceList<std::int32_t>& ids,
                         std::span<LayerActivations> saved) {
-  Buffer x = c.activation(ids.count, config_.hidden_size);
   need_weights(layer_begin(0));
-  device_.embedding_forward(ids.data, w_.embedding, x);
+  Buffer x = embed(c, w_.embedding, ids);
   for (std::size_t l = 0; l < w_.layers.size(); ++l) {
     const auto kind = static_cast<std::size_t>(plan.layer[l]);
     need_weights(layer_begin(l + 1));

@@ -26,6 +26,7 @@ struct DecoderInput {
 
 struct DecoderOptions {
   DType compute = DType::f32;
+  DType residual = DType::f32;  // of the residual stream: compute, or its accumulate dtype
   std::vector<Recompute> recompute;  // a layer each
   bool keep_remote_kv = true;
   std::int64_t loss_chunk = 1024;

@@ -9,7 +9,7 @@ namespace {
 /// middle = x[out] + context Wo^T
 Buffer attention_residual(const LayerContext& c, const LayerTensors& w, const LayerPlan& plan,
                           const LayerLists& lists, Tensor x, Tensor context) {
-  Buffer middle = c.activation(context.rows, x.cols);
+  Buffer middle = c.residual(context.rows, x.cols);
   if (plan.out_is_in) {
     c.device.gemm_add(context, Transpose::no, w.o, Transpose::yes, x, middle);
     return middle;
@@ -34,14 +34,23 @@ Buffer activated(const LayerContext& c, const MlpActivations& a) {
   return y;
 }
 
+/// Gradients of input w^T, where dy is of the residual stream: dw += dy^T input, dinput = dy w.
+/// dinput may be input's memory.
+void projection_backward(const LayerContext& c, Tensor dy, Tensor input, Tensor w, Tensor dw,
+                         Tensor dinput) {
+  Buffer copy;
+  const Tensor operand = c.operand(dy, copy);
+  c.device.gemm(operand, Transpose::yes, input, Transpose::no, dw, Accumulate::yes);
+  c.device.gemm(operand, Transpose::no, w, Transpose::no, dinput, Accumulate::no);
+}
+
 /// dy [out, D] is the gradient of the layer's output and becomes that of `middle`.
 void mlp_backward(const LayerContext& c, const LayerTensors& w, const LayerTensors& g,
                   Tensor middle, MlpActivations& a, Tensor dy) {
   Device& device = c.device;
   const Buffer y = activated(c, a);
-  device.gemm(dy, Transpose::yes, y, Transpose::no, g.down, Accumulate::yes);
-  const Tensor dactivated = y;  // its memory is free now
-  device.gemm(dy, Transpose::no, w.down, Transpose::no, dactivated, Accumulate::no);
+  const Tensor dactivated = y;  // in y's memory
+  projection_backward(c, dy, y, w.down, g.down, dactivated);
   const Tensor dgate_up = a.gate_up;
   device.swiglu_backward(a.gate_up, dactivated, dgate_up);
   device.gemm(dgate_up, Transpose::yes, a.normed, Transpose::no, g.gate_up, Accumulate::yes);
@@ -64,7 +73,7 @@ Buffer layer_forward(const LayerContext& c, const LayerTensors& w, const LayerPl
 
   a.middle = attention_residual(c, w, plan, lists, x, a.attention.context);
   mlp_project(c, w, a.middle, a.mlp);
-  Buffer y = c.activation(a.middle.tensor().rows, a.middle.tensor().cols);
+  Buffer y = c.residual(a.middle.tensor().rows, a.middle.tensor().cols);
   c.device.gemm_add(activated(c, a.mlp), Transpose::no, w.down, Transpose::yes, a.middle, y);
 
   if (saved == nullptr) return y;
@@ -107,17 +116,15 @@ Buffer layer_backward(const LayerContext& c, const LayerTensors& w, const LayerT
 
   mlp_backward(c, w, g, a.middle, a.mlp, dy);
   const Tensor dmiddle = dy;
-  c.device.gemm(dmiddle, Transpose::yes, a.attention.context, Transpose::no, g.o,
-                Accumulate::yes);
   Buffer dcontext = c.activation(dmiddle.rows, a.attention.context.tensor().cols);
-  c.device.gemm(dmiddle, Transpose::no, w.o, Transpose::no, dcontext, Accumulate::no);
+  projection_backward(c, dmiddle, a.attention.context, w.o, g.o, dcontext);
 
   const Tensor x = a.x;
   Buffer dx;
   if (plan.out_is_in) {
     dx = std::move(dy);
   } else {
-    dx = c.activation(x.rows, x.cols);
+    dx = c.residual(x.rows, x.cols);
     c.device.zero(dx);
     c.device.scatter_add_rows(dmiddle, lists.out.data, dx);
   }

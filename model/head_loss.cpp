@@ -20,7 +20,7 @@ Buffer column(const LayerContext& c, std::span<const double> values) {
 }
 
 Buffer gather(const LayerContext& c, Tensor x, const DeviceList<std::int32_t>& rows) {
-  Buffer y = c.activation(rows.count, x.cols);
+  Buffer y = c.residual(rows.count, x.cols);
   c.device.gather_rows(x, rows.data, y);
   return y;
 }
@@ -78,12 +78,12 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
 
   HeadResult result;
   if (train) {
-    result.dx = c.activation(x.rows, x.cols);
+    result.dx = c.residual(x.rows, x.cols);
     device.zero(result.dx);
     if (all) {
       device.rms_norm_backward(states, t.norm, rstd, dnormed, result.dx, t.dnorm);
     } else {
-      const Buffer dstates = c.activation(n, x.cols);
+      const Buffer dstates = c.residual(n, x.cols);
       device.zero(dstates);
       device.rms_norm_backward(states, t.norm, rstd, dnormed, dstates, t.dnorm);
       device.scatter_add_rows(dstates, list.data, result.dx);

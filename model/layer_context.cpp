@@ -30,6 +30,13 @@ LayerLists upload_layer(Device& device, const LayerPlan& plan) {
 
 }  // namespace
 
+Tensor LayerContext::operand(Tensor x, Buffer& copy) const {
+  if (x.dtype == compute) return x;
+  copy = activation(x.rows, x.cols);
+  device.copy(x, copy);
+  return copy;
+}
+
 std::vector<LayerLists> upload(Device& device, const StepPlan& plan) {
   std::vector<LayerLists> lists;
   for (const LayerPlan& layer : plan.distinct) lists.push_back(upload_layer(device, layer));

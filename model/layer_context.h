@@ -33,6 +33,7 @@ struct LayerContext {
   Exchange& exchange;
   RotaryTable rotary;
   DType compute;              // of weights and activations
+  DType stream;               // of the residual stream and its gradient: compute or sums()
   bool keep_remote_kv;        // keep what others have sent for the backward pass
   AttentionWork& work;
 
@@ -40,9 +41,15 @@ struct LayerContext {
   Buffer activation(std::int64_t rows, std::int64_t cols) const {
     return device.allocate(rows, cols, compute, Memory::activations);
   }
+  Buffer residual(std::int64_t rows, std::int64_t cols) const {
+    return device.allocate(rows, cols, stream, Memory::activations);
+  }
   Buffer sum(std::int64_t rows, std::int64_t cols) const {
     return device.allocate(rows, cols, sums(), Memory::activations);
   }
+  /// x of the residual stream as an operand of a product: x itself where it has the compute dtype,
+  /// else a rounded copy, which `copy` keeps.
+  Tensor operand(Tensor x, Buffer& copy) const;
 };
 
 }  // namespace bdlm

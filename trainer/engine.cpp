@@ -14,6 +14,8 @@ namespace bdlm {
 DecoderOptions decoder_options(const RunConfig& config) {
   DecoderOptions options;
   options.compute = config.run.dtype;
+  options.residual = config.run.residual == Residual::float32 ? accumulate_type(config.run.dtype)
+                                                              : config.run.dtype;
   options.recompute = config.recompute;
   options.keep_remote_kv = keeps_remote_kv(config);
   options.loss_chunk = config.batch.loss_chunk;

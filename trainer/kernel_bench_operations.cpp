@@ -212,7 +212,8 @@ void time_optimizer(KernelTimer& t) {
     t.time("squared_norm", size(gradient), DType::f32, {bytes_of(gradient), 0},
            [&] { t.device.squared_norm(gradient); });
     const AdamW args{1e-4, 0.9, 0.95, 1e-8, 0.1, 10, 1};
-    const std::array runs{DecayRun{0, n / 2, true}, DecayRun{n / 2, n - n / 2, false}};
+    const DecayRuns runs =
+        t.device.upload_decay({{0, n / 2, true}, {n / 2, n - n / 2, false}});
     for (const DType type : both) {
       const Buffer compute = t.zeros(1, n, type);
       t.time("adamw", size(master), type,

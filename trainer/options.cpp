@@ -60,6 +60,10 @@ std::vector<Option> run_rows() {
                      {"f32", DType::f32},
                      {"bf16", DType::bf16}},
                     "of weights and activations; sums, gradients and moments are f32 or wider"),
+      choice<Residual>("run.residual", FIELD(run.residual),
+                       {{"compute", Residual::compute}, {"float32", Residual::float32}},
+                       "of the residual stream and its gradient; compute: as run.dtype; float32: "
+                       "no effect beside float32 and float64"),
       integer("run.threads", FIELD(run.threads), between(0, 4096), "threads",
               "of the CPU, a rank; 0: OMP_NUM_THREADS, else cores / ranks of the machine"),
   };

@@ -17,6 +17,7 @@
 namespace bdlm {
 
 enum class DeviceKind : std::uint8_t { automatic, cpu, cuda, emu };
+enum class Residual : std::uint8_t { compute, float32 };
 enum class WeightSource : std::uint8_t { load, random };
 enum class ScheduleKind : std::uint8_t { constant, linear, cosine, wsd };
 enum class KeepRemote : std::uint8_t { automatic, yes, no };
@@ -29,6 +30,7 @@ struct RunSection {
   std::int64_t seed = 1;
   DeviceKind device = DeviceKind::automatic;
   DType dtype = DType::f32;
+  Residual residual = Residual::compute;  // dtype of the residual stream
   int threads = 0;  // CPU threads a rank; 0: cores / local ranks
 };
 

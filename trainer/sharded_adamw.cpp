@@ -47,7 +47,7 @@ ShardedAdamW::ShardedAdamW(Device& device, Decoder& model, Communicator& replica
   for (const FlatRange& part : parts_) {
     begin_.push_back(owned);
     owned += part.count;
-    runs_.push_back(decay_runs(model.layout(), part));
+    runs_.push_back(device.upload_decay(decay_runs(model.layout(), part)));
   }
   const DType sums = model.gradients().dtype;
   if (replicas.size() > 1) reduced_ = device.allocate(1, owned, sums, Memory::gradients);

@@ -71,7 +71,7 @@ class ShardedAdamW {
   ShardLayout layout_;
   std::vector<FlatRange> parts_;
   std::vector<std::int64_t> begin_;            // of each part in the owned range
-  std::vector<std::vector<DecayRun>> runs_;    // by bucket
+  std::vector<DecayRuns> runs_;                // by bucket
   Buffer reduced_, master_, first_, second_;   // [1, owned]
   // After the buffers: destroyed first, and a transfer waits for its memory.
   std::optional<GradientReduction> reduction_;

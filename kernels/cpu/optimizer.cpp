@@ -81,10 +81,10 @@ double CpuDevice::squared_norm(Tensor x) {
   return total;
 }
 
-void CpuDevice::adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor master,
+void CpuDevice::adamw(const AdamW& args, const DecayRuns& runs, Tensor master,
                       Tensor gradient, Tensor first, Tensor second, Tensor compute) {
   const std::int64_t n = master.cols;
-  check_adamw(args, runs, master, gradient, first, second, compute);
+  check_adamw(args, runs.runs, master, gradient, first, second, compute);
   dispatch(compute.dtype, [&]<class T>() {
     using A = accumulate_t<T>;
     const AdamWConstants<A> constants(args);
@@ -95,7 +95,7 @@ void CpuDevice::adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor 
     T* out = compute.as<T>();
     const A decay = static_cast<A>(args.lr * args.weight_decay);
     parallel_elements(threads_, 1, n, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-      for (const DecayRun& run : runs) {
+      for (const DecayRun& run : runs.runs) {
         const std::int64_t from = std::max(begin, run.begin);
         const std::int64_t to = std::min(end, run.begin + run.count);
         if (from >= to) continue;

@@ -11,14 +11,15 @@ namespace bdlm {
 
 void CpuDevice::rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) {
   check_rms_norm(x, weight, y, rstd);
-  dispatch(x.dtype, [&]<class T>() {
+  dispatch_with_sums(weight.dtype, x.dtype, [&]<class T, class X>() {
     using A = accumulate_t<T>;
-    const Rows<T> from(x), to(y);
+    const Rows<X> from(x);
+    const Rows<T> to(y);
     const Rows<A> scales(rstd);
     const T* w = weight.as<T>();
     parallel_ranges(threads_, x.rows, x.size(), [&](int, std::int64_t first, std::int64_t last) {
       for (std::int64_t row = first; row < last; ++row) {
-        const T* in = from[row];
+        const X* in = from[row];
         T* out = to[row];
         A squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -35,22 +36,22 @@ void CpuDevice::rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, 
 // With n = x rstd: dx = rstd (w dy - n mean(n w dy)) and dw = sum over rows of n dy.
 void CpuDevice::rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
                                   Tensor dweight) {
-  const DType sum_type = accumulate_type(x.dtype);
   check_rms_norm_gradient(x, weight, rstd, dy, dx, dweight);
   if (x.empty()) return;
   const int team = useful_threads(threads_, x.rows, x.size());
-  const Buffer partials = partial_sums(team, x.cols, sum_type);
-  dispatch(x.dtype, [&]<class T>() {
+  const Buffer partials = partial_sums(team, x.cols, rstd.dtype);
+  dispatch_with_sums(weight.dtype, x.dtype, [&]<class T, class X>() {
     using A = accumulate_t<T>;
-    const Rows<T> inputs(x), gradients(dy), outputs(dx);
+    const Rows<X> inputs(x), outputs(dx);
+    const Rows<T> gradients(dy);
     const Rows<A> scales(rstd), sums(partials);
     const T* w = weight.as<T>();
     parallel_ranges(team, x.rows, x.size(), [&](int part, std::int64_t first, std::int64_t last) {
       A* sum = sums[part];
       for (std::int64_t row = first; row < last; ++row) {
-        const T* in = inputs[row];
+        const X* in = inputs[row];
         const T* grad = gradients[row];
-        T* out = outputs[row];
+        X* out = outputs[row];
         const A scale = scales[row][0];
         A dot = 0;
 #pragma omp simd reduction(+ : dot)

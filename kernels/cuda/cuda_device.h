@@ -101,7 +101,7 @@ class CudaDevice final : public Device {
                      std::int64_t excluded, Tensor loss, Tensor dlogits) override;
 
   double squared_norm(Tensor x) override;
-  void adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor master, Tensor gradient,
+  void adamw(const AdamW& args, const DecayRuns& runs, Tensor master, Tensor gradient,
              Tensor first, Tensor second, Tensor compute) override;
 
  protected:

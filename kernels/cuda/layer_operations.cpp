@@ -67,9 +67,9 @@ void CudaDevice::embedding_backward(std::span<const std::int32_t> ids, Tensor dy
 void CudaDevice::rms_norm_forward(Tensor x, Tensor weight, double eps, Tensor y, Tensor rstd) {
   check_rms_norm(x, weight, y, rstd);
   if (x.empty()) return;
-  dispatch(x.dtype, [&]<class T>() {
-    cuda::rms_norm_forward<T>(stream_, view<const T>(x), view<const T>(weight), eps, view<T>(y),
-                              view<sum_t<T>>(rstd));
+  dispatch_with_sums(weight.dtype, x.dtype, [&]<class T, class X>() {
+    cuda::rms_norm_forward<T, X>(stream_, view<const X>(x), view<const T>(weight), eps, view<T>(y),
+                                 view<sum_t<T>>(rstd));
   });
 }
 
@@ -78,11 +78,11 @@ void CudaDevice::rms_norm_backward(Tensor x, Tensor weight, Tensor rstd, Tensor 
   check_rms_norm_gradient(x, weight, rstd, dy, dx, dweight);
   if (x.empty()) return;
   const Buffer partial = scratch(partial_rows(x.rows), x.cols, dweight.dtype);
-  dispatch(x.dtype, [&]<class T>() {
+  dispatch_with_sums(weight.dtype, x.dtype, [&]<class T, class X>() {
     using A = sum_t<T>;
-    cuda::rms_norm_backward<T>(stream_, view<const T>(x), view<const T>(weight),
-                               view<const A>(rstd), view<const T>(dy), view<T>(dx),
-                               view<A>(partial), view<A>(dweight));
+    cuda::rms_norm_backward<T, X>(stream_, view<const X>(x), view<const T>(weight),
+                                  view<const A>(rstd), view<const T>(dy), view<X>(dx),
+                                  view<A>(partial), view<A>(dweight));
   });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy, the gradient's norm, AdamW.
 #include <cmath>
-#include <vector>
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/ops.h"
@@ -33,9 +32,9 @@ double CudaDevice::squared_norm(Tensor x) {
   return host;
 }
 
-void CudaDevice::adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor master,
+void CudaDevice::adamw(const AdamW& args, const DecayRuns& runs, Tensor master,
                        Tensor gradient, Tensor first, Tensor second, Tensor compute) {
-  check_adamw(args, runs, master, gradient, first, second, compute);
+  check_adamw(args, runs.runs, master, gradient, first, second, compute);
   if (master.empty()) return;
   const auto step = static_cast<double>(args.step);
   const AdamWArgs constants{args.lr,
@@ -46,18 +45,9 @@ void CudaDevice::adamw(const AdamW& args, std::span<const DecayRun> runs, Tensor
                             1 - std::pow(args.beta1, step),
                             1 - std::pow(args.beta2, step),
                             args.gradient_scale};
-  std::vector<std::int64_t> begin;
-  std::vector<std::uint8_t> decay;
-  for (const DecayRun& run : runs) {
-    begin.push_back(run.begin);
-    decay.push_back(run.decay);
-  }
-  begin.push_back(master.cols);
-  const auto device_begin = upload(std::span<const std::int64_t>(begin));
-  const auto device_decay = upload(std::span<const std::uint8_t>(decay));
   dispatch(compute.dtype, [&]<class T>() {
     using A = sum_t<T>;
-    cuda::adamw<T>(stream_, constants, device_begin.data, device_decay.data, device_decay.count,
+    cuda::adamw<T>(stream_, constants, runs.begin.data, runs.decay.data, runs.decay.count,
                    view<A>(master), view<const A>(gradient), view<A>(first), view<A>(second),
                    view<T>(compute));
   });

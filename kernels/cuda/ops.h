@@ -41,14 +41,14 @@ void embedding_backward(Stream stream, const std::int32_t* ids, const std::int32
                         const std::int32_t* group, std::int64_t groups, View<const T> dy,
                         View<sum_t<T>> dtable);
 
-// rms_norm.cu
-template <class T>
-void rms_norm_forward(Stream stream, View<const T> x, View<const T> weight, double eps, View<T> y,
+// rms_norm.cu: X, of the residual stream, is T or sum_t<T>
+template <class T, class X>
+void rms_norm_forward(Stream stream, View<const X> x, View<const T> weight, double eps, View<T> y,
                       View<sum_t<T>> rstd);
 /// dx +=, dweight +=; partial [<= most_partials, cols]
-template <class T>
-void rms_norm_backward(Stream stream, View<const T> x, View<const T> weight,
-                       View<const sum_t<T>> rstd, View<const T> dy, View<T> dx,
+template <class T, class X>
+void rms_norm_backward(Stream stream, View<const X> x, View<const T> weight,
+                       View<const sum_t<T>> rstd, View<const T> dy, View<X> dx,
                        View<sum_t<T>> partial, View<sum_t<T>> dweight);
 
 // head_rotary.cu

@@ -20,8 +20,8 @@ CU_INLINE sum_t<T> squares(const Vector<T, N>& x) {
   return sum;
 }
 
-template <class T, int N>
-CU_INLINE void store_normed(const Vector<T, N>& x, sum_t<T> scale, const T* weight, T* y) {
+template <class T, class X, int N>
+CU_INLINE void store_normed(const Vector<X, N>& x, sum_t<T> scale, const T* weight, T* y) {
   const Vector<T, N> w = load_vector<N>(weight);
   Vector<T, N> out;
 #pragma unroll
@@ -30,9 +30,9 @@ CU_INLINE void store_normed(const Vector<T, N>& x, sum_t<T> scale, const T* weig
 }
 
 /// V vectors of the row in each thread's registers; V = 0: any number, read twice.
-template <class T, int N, int V>
+template <class T, class X, int N, int V>
 __global__ void __launch_bounds__(most_threads)
-    normalise(View<const T> x, const T* __restrict__ weight, sum_t<T> eps, View<T> y,
+    normalise(View<const X> x, const T* __restrict__ weight, sum_t<T> eps, View<T> y,
               View<sum_t<T>> rstd) {
   using A = sum_t<T>;
   __shared__ A sums[lanes];
@@ -40,10 +40,10 @@ __global__ void __launch_bounds__(most_threads)
   const bool live = row < x.rows;  // the others take part in the sum
   const int cols = live ? static_cast<int>(x.cols) : 0;
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
-  const T* in = x.data + row * x.stride;
+  const X* in = x.data + row * x.stride;
   T* out = y.data + row * y.stride;
 
-  Vector<T, N> kept[V > 0 ? V : 1] = {};
+  Vector<X, N> kept[V > 0 ? V : 1] = {};
   A sum = 0;
   if constexpr (V > 0) {
 #pragma unroll
@@ -76,16 +76,16 @@ __global__ void __launch_bounds__(most_threads)
 
 }  // namespace
 
-template <class T>
-void rms_norm_forward(Stream stream, View<const T> x, View<const T> weight, double eps, View<T> y,
+template <class T, class X>
+void rms_norm_forward(Stream stream, View<const X> x, View<const T> weight, double eps, View<T> y,
                       View<sum_t<T>> rstd) {
   if (x.rows == 0 || x.cols == 0) return;
   const auto run = [&]<int N, int V>(dim3 block) {
     const auto blocks = static_cast<unsigned>(ceil_div<std::int64_t>(x.rows, block.y));
-    launch("rms_norm_forward", normalise<T, N, V>, {dim3(blocks), block, 0, stream}, x, weight.data,
-           static_cast<sum_t<T>>(eps), y, rstd);
+    launch("rms_norm_forward", normalise<T, X, N, V>, {dim3(blocks), block, 0, stream}, x,
+           weight.data, static_cast<sum_t<T>>(eps), y, rstd);
   };
-  constexpr int wide = vector_width<T>();
+  constexpr int wide = vector_width<T, X>();
   if (fits<wide>(x) && fits<wide>(weight) && fits<wide>(y)) {
     const dim3 block = norm_block(x.cols / wide, most_threads);
     with_vectors(x.cols / wide, block.x, [&]<int V>() { run.template operator()<wide, V>(block); });
@@ -94,11 +94,12 @@ void rms_norm_forward(Stream stream, View<const T> x, View<const T> weight, doub
   }
 }
 
-#define BDLM_RMS_NORM(T)                                                                   \
-  template void rms_norm_forward<T>(Stream, View<const T>, View<const T>, double, View<T>, \
-                                    View<sum_t<T>>);
-BDLM_RMS_NORM(double)
-BDLM_RMS_NORM(float)
-BDLM_RMS_NORM(bfloat16)
+#define BDLM_RMS_NORM(T, X)                                                                   \
+  template void rms_norm_forward<T, X>(Stream, View<const X>, View<const T>, double, View<T>, \
+                                       View<sum_t<T>>);
+BDLM_RMS_NORM(double, double)
+BDLM_RMS_NORM(float, float)
+BDLM_RMS_NORM(bfloat16, bfloat16)
+BDLM_RMS_NORM(bfloat16, float)
 
 }  // namespace bdlm::cuda

@@ -11,8 +11,8 @@ namespace {
 
 constexpr unsigned most_threads = 512;  // 128 registers each
 
-template <class T, int N>
-CU_INLINE sum_t<T> dot(const Vector<T, N>& x, const Vector<T, N>& dy, const T* weight) {
+template <class T, class X, int N>
+CU_INLINE sum_t<T> dot(const Vector<X, N>& x, const Vector<T, N>& dy, const T* weight) {
   const Vector<T, N> w = load_vector<N>(weight);
   sum_t<T> sum = 0;
 #pragma unroll
@@ -21,11 +21,11 @@ CU_INLINE sum_t<T> dot(const Vector<T, N>& x, const Vector<T, N>& dy, const T* w
 }
 
 /// Adds to dx; dw[k] receives this row's part of the weight's gradient.
-template <class T, int N>
-CU_INLINE void add_gradient(const Vector<T, N>& x, const Vector<T, N>& dy, const T* weight,
-                            sum_t<T> scale, sum_t<T> mean, T* dx, sum_t<T> (&dw)[N]) {
+template <class T, class X, int N>
+CU_INLINE void add_gradient(const Vector<X, N>& x, const Vector<T, N>& dy, const T* weight,
+                            sum_t<T> scale, sum_t<T> mean, X* dx, sum_t<T> (&dw)[N]) {
   const Vector<T, N> w = load_vector<N>(weight);
-  Vector<T, N> out = load_vector<N>(dx);
+  Vector<X, N> out = load_vector<N>(dx);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const sum_t<T> normed = load(x.at[k]) * scale, g = load(dy.at[k]);
@@ -37,10 +37,10 @@ CU_INLINE void add_gradient(const Vector<T, N>& x, const Vector<T, N>& dy, const
 
 /// Blocks take rows by turns and keep their sum for dweight in registers. A row has V vectors in
 /// each thread.
-template <class T, int N, int V>
+template <class T, class X, int N, int V>
 __global__ void __launch_bounds__(most_threads)
-    rows_in_registers(View<const T> x, const T* __restrict__ weight, View<const sum_t<T>> rstd,
-                      View<const T> dy, View<T> dx, View<sum_t<T>> partial) {
+    rows_in_registers(View<const X> x, const T* __restrict__ weight, View<const sum_t<T>> rstd,
+                      View<const T> dy, View<X> dx, View<sum_t<T>> partial) {
   using A = sum_t<T>;
   CU_DYNAMIC_SHARED(A, other);  // one row of threads' dweight
   __shared__ A sums[lanes];
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(most_threads)
     const std::int64_t row = base + threadIdx.y;
     const int end = row < x.rows ? cols : 0;
     const A scale = row < x.rows ? rstd.data[row * rstd.stride] : A(0);
-    Vector<T, N> in[V] = {}, grad[V] = {};
+    Vector<X, N> in[V] = {};
+    Vector<T, N> grad[V] = {};
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       const int col = first + v * step;
@@ -108,19 +109,19 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 /// Any width: rows are read twice, and the block's sum for dweight is kept in its row of partial.
-template <class T, int N>
+template <class T, class X, int N>
 __global__ void __launch_bounds__(most_threads, 1)
-    rows_read_twice(View<const T> x, const T* __restrict__ weight, View<const sum_t<T>> rstd,
-                    View<const T> dy, View<T> dx, View<sum_t<T>> partial) {
+    rows_read_twice(View<const X> x, const T* __restrict__ weight, View<const sum_t<T>> rstd,
+                    View<const T> dy, View<X> dx, View<sum_t<T>> partial) {
   using A = sum_t<T>;
   __shared__ A sums[lanes];
   const int cols = static_cast<int>(x.cols);
   const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
   A* total = partial.data + blockIdx.x * partial.stride;
   for (std::int64_t row = blockIdx.x; row < x.rows; row += gridDim.x) {
-    const T* in = x.data + row * x.stride;
+    const X* in = x.data + row * x.stride;
     const T* grad = dy.data + row * dy.stride;
-    T* out = dx.data + row * dx.stride;
+    X* out = dx.data + row * dx.stride;
     const A scale = rstd.data[row * rstd.stride];
     A sum = 0;
     for (int col = first; col < cols; col += step) {
@@ -141,9 +142,9 @@ __global__ void __launch_bounds__(most_threads, 1)
 
 }  // namespace
 
-template <class T>
-void rms_norm_backward(Stream stream, View<const T> x, View<const T> weight,
-                       View<const sum_t<T>> rstd, View<const T> dy, View<T> dx,
+template <class T, class X>
+void rms_norm_backward(Stream stream, View<const X> x, View<const T> weight,
+                       View<const sum_t<T>> rstd, View<const T> dy, View<X> dx,
                        View<sum_t<T>> partial, View<sum_t<T>> dweight) {
   using A = sum_t<T>;
   if (x.rows == 0 || x.cols == 0) return;
@@ -152,13 +153,14 @@ void rms_norm_backward(Stream stream, View<const T> x, View<const T> weight,
     Launch l{dim3(static_cast<unsigned>(partial.rows)), block, 0, stream};
     if constexpr (V > 0) {
       if (block.y > 1) l.shared = std::size_t{block.x} * V * N * sizeof(A);
-      launch("rms_norm_backward", rows_in_registers<T, N, V>, l, x, weight.data, rstd, dy, dx,
+      launch("rms_norm_backward", rows_in_registers<T, X, N, V>, l, x, weight.data, rstd, dy, dx,
              partial);
     } else {
-      launch("rms_norm_backward", rows_read_twice<T, N>, l, x, weight.data, rstd, dy, dx, partial);
+      launch("rms_norm_backward", rows_read_twice<T, X, N>, l, x, weight.data, rstd, dy, dx,
+             partial);
     }
   };
-  constexpr int wide = vector_width<T>();
+  constexpr int wide = vector_width<T, X>();
   if (fits<wide>(x) && fits<wide>(weight) && fits<wide>(dy) && fits<wide>(dx)) {
     const dim3 block = norm_block(x.cols / wide, most_threads);
     with_vectors(x.cols / wide, block.x, [&]<int V>() {
@@ -170,11 +172,13 @@ void rms_norm_backward(Stream stream, View<const T> x, View<const T> weight,
   add_partials<A>(stream, {partial.data, partial.rows, x.cols, partial.stride}, dweight);
 }
 
-#define BDLM_RMS_NORM_BACKWARD(T)                                                                \
-  template void rms_norm_backward<T>(Stream, View<const T>, View<const T>, View<const sum_t<T>>, \
-                                     View<const T>, View<T>, View<sum_t<T>>, View<sum_t<T>>);
-BDLM_RMS_NORM_BACKWARD(double)
-BDLM_RMS_NORM_BACKWARD(float)
-BDLM_RMS_NORM_BACKWARD(bfloat16)
+#define BDLM_RMS_NORM_BACKWARD(T, X)                                                    \
+  template void rms_norm_backward<T, X>(Stream, View<const X>, View<const T>,           \
+                                        View<const sum_t<T>>, View<const T>, View<X>,   \
+                                        View<sum_t<T>>, View<sum_t<T>>);
+BDLM_RMS_NORM_BACKWARD(double, double)
+BDLM_RMS_NORM_BACKWARD(float, float)
+BDLM_RMS_NORM_BACKWARD(bfloat16, bfloat16)
+BDLM_RMS_NORM_BACKWARD(bfloat16, float)
 
 }  // namespace bdlm::cuda

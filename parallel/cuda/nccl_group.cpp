@@ -233,6 +233,7 @@ std::unique_ptr<Transfer> NcclGroup::post(std::span<const Message> receives,
   for (const Message& m : receives) received += m.peer == rank() ? 0 : m.bytes;
   count(purpose, sent, received);
   auto transfer = std::make_unique<NcclTransfer>(*this, receives);
+  if (sends.empty() && receives.empty()) return transfer;  // a group of one rank
   begin("exchange", purpose, sent + received);
   if (sends.empty()) {
     require(expecting_ == nullptr, "group {} expects answers already", name_);

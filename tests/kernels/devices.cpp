@@ -8,8 +8,6 @@
 #include <sstream>
 #include <string>
 
-#include "kernels/backend.h"
-
 namespace bdlm::test {
 namespace {
 
@@ -30,11 +28,7 @@ const Backend& backend(const std::string& name) {
 void on_backend(const std::string& name, const std::function<void(Device&)>& body) {
   const Backend& library = backend(name);
   const auto device = library.device(0);
-  under_test.device = device.get();
-  under_test.emulated = name == "emu";
-  under_test.allocate = reinterpret_cast<void* (*)(std::size_t)>(
-      library.symbol("bdlm_allocate_managed"));
-  under_test.free = reinterpret_cast<void (*)(void*)>(library.symbol("bdlm_free_managed"));
+  use_managed_memory(library, *device, name == "emu");
   struct Reset {
     ~Reset() { under_test = {}; }
   } reset;

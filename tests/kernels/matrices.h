@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -22,7 +23,7 @@ class TestMatrix {
  public:
   TestMatrix(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t padding = 0)
       : bytes_(static_cast<std::size_t>((rows * (cols + padding) + 1)) * size_of(dtype)),
-        storage_(shared_bytes(bytes_)),
+        storage_(static_cast<unsigned char*>(allocate_shared(bytes_))),
         tensor_{storage_.get(), rows, cols, cols + padding, dtype} {
     std::fill_n(storage_.get(), bytes_, mark);
   }
@@ -102,8 +103,11 @@ class TestMatrix {
 
  private:
   static constexpr unsigned char mark = 0x7e;
+  struct Free {
+    void operator()(unsigned char* data) const { free_shared(data); }
+  };
   std::size_t bytes_;    // one element more than the matrix, as a fence
-  SharedBytes storage_;
+  std::unique_ptr<unsigned char[], Free> storage_;
   Tensor tensor_;
 };
 

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
 
-#include "kernels/device.h"
+#include "kernels/backend.h"
 
 namespace bdlm::test {
 
-/// Set while a device with memory of its own is under test (devices.cpp).
+/// Set while a device with memory of its own is under test.
 struct DeviceUnderTest {
   Device* device = nullptr;
   void* (*allocate)(std::size_t bytes) = nullptr;
@@ -30,13 +29,23 @@ inline void settle() {
 /// Before memory is handed to a device.
 inline void hand_over() { under_test.may_run = under_test.device != nullptr; }
 
-using SharedBytes = std::unique_ptr<unsigned char[], void (*)(void*)>;
+/// Test memory from now on is that of this device of the backend.
+inline void use_managed_memory(const Backend& backend, Device& device, bool emulated) {
+  under_test.device = &device;
+  under_test.emulated = emulated;
+  under_test.allocate =
+      reinterpret_cast<void* (*)(std::size_t)>(backend.symbol("bdlm_allocate_managed"));
+  under_test.free = reinterpret_cast<void (*)(void*)>(backend.symbol("bdlm_free_managed"));
+}
 
-inline SharedBytes shared_bytes(std::size_t count) {
-  const bool on_host = under_test.device == nullptr;
-  void* data = on_host ? ::operator new(count) : under_test.allocate(count);
-  return {static_cast<unsigned char*>(data),
-          on_host ? static_cast<void (*)(void*)>(::operator delete) : under_test.free};
+inline void* allocate_shared(std::size_t bytes) {
+  return under_test.device ? under_test.allocate(bytes) : ::operator new(bytes);
+}
+inline void free_shared(void* data) {
+  if (under_test.device)
+    under_test.free(data);
+  else
+    ::operator delete(data);
 }
 
 }  // namespace bdlm::test

@@ -13,6 +13,7 @@ TEST_CASE("adamw: several steps, decayed and other runs") {
     for (const std::int64_t n : {0, 1, 37, 66001}) {
       const std::vector<DecayRun> runs{
           {0, n / 3, true}, {n / 3, 0, true}, {n / 3, n - n / 3, false}};
+      const DecayRuns lists = device.upload_decay(runs);
       TestMatrix master = TestMatrix(state, 1, n).random(1);
       TestMatrix first = TestMatrix(state, 1, n).filled(0),
                  second = TestMatrix(state, 1, n).filled(0);
@@ -24,7 +25,7 @@ TEST_CASE("adamw: several steps, decayed and other runs") {
         const auto gradient = TestMatrix(state, 1, n).random(unsigned(args.step) + 10, 0.01);
         reference::adamw(args, runs, gradient.values<Truth>(), p, m, v);
         reference::adamw(args, runs, gradient.values<A>(), q, k, w);
-        device.adamw(args, runs, master, gradient, first, second, compute);
+        device.adamw(args, lists, master, gradient, first, second, compute);
       }
       check_close("master", master, p, q);
       check_close("first", first, m, k);
@@ -38,7 +39,7 @@ TEST_CASE("adamw: several steps, decayed and other runs") {
 
 TEST_CASE("adamw: compute may be the master itself") {
   on_devices([](Device& device) {
-    const std::vector<DecayRun> runs{{0, 50, true}};
+    const DecayRuns runs = device.upload_decay({{0, 50, true}});
     const AdamW args{1e-2, 0.9, 0.999, 1e-8, 0.01, 3, 1};
     const auto start = TestMatrix(DType::f32, 1, 50).random(1).values<float>();
     const TestMatrix gradient = TestMatrix(DType::f32, 1, 50).random(2);
@@ -61,7 +62,7 @@ TEST_CASE("adamw: small decay is not lost in float") {
     TestMatrix first = TestMatrix(DType::f32, 1, 1).filled(0);
     TestMatrix second = TestMatrix(DType::f32, 1, 1).filled(0);
     const AdamW args{1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 1};
-    device.adamw(args, std::vector<DecayRun>{{0, 1, true}}, master, zero, first, second, other);
+    device.adamw(args, device.upload_decay({{0, 1, true}}), master, zero, first, second, other);
     CHECK(1 - master.get(0, 0) == Approx(1e-5).epsilon(4e-3));  // the float next to 1 - 1e-5
   });
 }
@@ -70,7 +71,7 @@ TEST_CASE("adamw refuses runs that leave elements out", "[cpu]") {
   const auto device = make_cpu_device(1);
   TestMatrix p = TestMatrix(DType::f32, 1, 5).filled(1);
   const auto step = [&](const std::vector<DecayRun>& runs) {
-    device->adamw({1e-3, 0.9, 0.95, 1e-8, 0, 1, 1}, runs, p, p, p, p, p);
+    device->adamw({1e-3, 0.9, 0.95, 1e-8, 0, 1, 1}, device->upload_decay(runs), p, p, p, p, p);
   };
   CHECK_THROWS_AS(step({{0, 4, true}}), Error);
   CHECK_THROWS_AS(step({{0, 2, true}, {3, 2, true}}), Error);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recomputation may change (memory, work) and what it may not (a single bit of the gradients).
-// That loss and gradients are right is shown by bdlm parity.
+// What recomputation may change (memory, work) and what it may not (a single bit of the gradients),
+// and what a wider residual stream does. That loss and gradients are right is shown by bdlm parity.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <optional>
 #include <vector>
 
+#include "kernels/dispatch.h"
 #include "model/decoder.h"
 
 namespace bdlm {
@@ -44,18 +45,41 @@ struct Outcome {
   std::int64_t pairs = 0, peak = 0;
 };
 
-Outcome run(Recompute recompute, std::int64_t chunk) {
+std::vector<double> in_double(Device& device, Tensor x) {
+  std::vector<double> host(static_cast<std::size_t>(x.size()));
+  const Buffer wide = device.allocate(x.rows, x.cols, DType::f64, Memory::workspace);
+  device.copy(x, wide);
+  device.copy_to_host(wide, host.data());
+  return host;
+}
+
+/// Norm of the difference over the norm of the expected.
+double relative_error(const std::vector<double>& got, const std::vector<double>& expected) {
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    error += std::pow(got.at(i) - expected[i], 2);
+    size += std::pow(expected[i], 2);
+  }
+  return std::sqrt(error / size);
+}
+
+Outcome run(Recompute recompute, std::int64_t chunk, DType compute = DType::f64,
+            DType residual = DType::f64) {
   const auto device = make_cpu_device(1);
   NoExchange exchange;
   const ModelConfig m = small_model();
   DecoderOptions options;
-  options.compute = DType::f64;
+  options.compute = compute;
+  options.residual = residual;
   options.recompute.assign(4, recompute);
   options.loss_chunk = chunk;
   Decoder decoder(*device, m, options, exchange, true);
   std::vector<double> weights(static_cast<std::size_t>(decoder.layout().size));
   initialize(m, decoder.layout(), 1, 0, decoder.layout().size, weights.data());
-  device->copy_from_host(weights.data(), decoder.weights());
+  for (double& w : weights) w = convert<double>(convert<bfloat16>(w));  // the same in every dtype
+  const Buffer wide = device->allocate(1, decoder.layout().size, DType::f64, Memory::workspace);
+  device->copy_from_host(weights.data(), wide);
+  device->copy(wide, decoder.weights());
 
   const std::vector<std::int64_t> documents{150, 1, 77};  // blocks of 8: ragged
   constexpr std::int64_t tokens = 228;
@@ -78,8 +102,7 @@ Outcome run(Recompute recompute, std::int64_t chunk) {
   outcome.peak = device->memory().peak_by_kind[static_cast<std::size_t>(Memory::activations)];
   outcome.work = decoder.work();
   for (std::int64_t l = 0; l < plan.layers(); ++l) outcome.pairs += plan.at(l).pairs();
-  outcome.gradients.resize(weights.size());
-  device->copy_to_host(decoder.gradients(), outcome.gradients.data());
+  outcome.gradients = in_double(*device, decoder.gradients());
   return outcome;
 }
 
@@ -104,13 +127,24 @@ TEST_CASE("the loss in chunks of logits is the loss") {
   const Outcome whole = run(Recompute::none, 1000), chunked = run(Recompute::none, 7);
   for (std::size_t i = 0; i < whole.nll.size(); ++i)
     CHECK(chunked.nll[i] == Approx(whole.nll[i]).epsilon(1e-13));
-  double error = 0, size = 0;
-  for (std::size_t i = 0; i < whole.gradients.size(); ++i) {
-    error += std::pow(chunked.gradients[i] - whole.gradients[i], 2);
-    size += std::pow(whole.gradients[i], 2);
-  }
-  CHECK(size > 0);
-  CHECK(error < 1e-24 * size);
+  CHECK(relative_error(chunked.gradients, whole.gradients) < 1e-12);
+}
+
+TEST_CASE("a float32 residual stream brings bfloat16 nearer to float64 and takes more memory") {
+  const auto in_bfloat16 = [](Recompute recompute, DType residual) {
+    return run(recompute, 1000, DType::bf16, residual);
+  };
+  const Outcome exact = run(Recompute::none, 1000);
+  const Outcome plain = in_bfloat16(Recompute::none, DType::bf16);
+  const Outcome wide = in_bfloat16(Recompute::none, DType::f32);
+  CHECK(relative_error(wide.nll, exact.nll) < 0.7 * relative_error(plain.nll, exact.nll));
+  CHECK(relative_error(wide.gradients, exact.gradients) <
+        0.9 * relative_error(plain.gradients, exact.gradients));
+  CHECK(wide.peak > plain.peak);
+  const Outcome full = in_bfloat16(Recompute::full, DType::f32);
+  CHECK(full.nll == wide.nll);
+  CHECK(full.gradients == wide.gradients);
+  CHECK_THROWS_AS(run(Recompute::none, 1000, DType::f32, DType::f64), Error);
 }
 
 }  // namespace

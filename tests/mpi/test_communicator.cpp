@@ -8,9 +8,10 @@
 
 #include "parallel/communicator.h"
 #include "parallel/watchdog.h"
+#include "tests/mpi/place.h"
 
 using namespace bdlm;
-using Bytes = std::vector<unsigned char>;
+using Bytes = test::SharedVector<unsigned char>;
 
 namespace {
 
@@ -35,7 +36,7 @@ std::vector<std::int64_t> ragged_counts(int ranks) {
 TEST_CASE("messages arrive whole, cut or not, and are counted", "[test_communicator]") {
   const std::int64_t cut = GENERATE(std::int64_t{1} << 30, 8);
   auto traffic = std::make_shared<Traffic>();
-  auto world = mpi_world(traffic, {.cut_bytes = cut});
+  auto world = test::device_world(traffic, {.cut_bytes = cut});
   const int me = world->rank(), ranks = world->size();
 
   std::vector<Bytes> out, in;
@@ -60,6 +61,7 @@ TEST_CASE("messages arrive whole, cut or not, and are counted", "[test_communica
   transfer->progress();
   for (int peer = ranks - 1; peer >= 0; --peer) {
     transfer->wait_receive(static_cast<std::size_t>(peer));
+    test::device()->synchronize();
     const Bytes& message = in[static_cast<std::size_t>(peer)];
     for (std::size_t i = 0; i < message.size(); ++i) {
       CHECK(message[i] == pattern(peer, me, static_cast<std::int64_t>(i)));
@@ -72,18 +74,20 @@ TEST_CASE("messages arrive whole, cut or not, and are counted", "[test_communica
 }
 
 TEST_CASE("messages of two purposes do not mix", "[test_communicator]") {
-  auto world = mpi_world(std::make_shared<Traffic>());
+  auto world = test::device_world(std::make_shared<Traffic>());
   const int right = (world->rank() + 1) % world->size();
   const int left = (world->rank() + world->size() - 1) % world->size();
-  int first = 1, second = 2, got_first = 0, got_second = 0;
-  const Message sends[] = {{&first, sizeof first, right}, {&second, sizeof second, right}};
-  const Message receives[] = {{&got_first, sizeof first, left}, {&got_second, sizeof second, left}};
+  test::SharedVector<int> first{1}, second{2}, got_first{0}, got_second{0};
+  constexpr std::int64_t bytes = sizeof(int);
+  const Message sends[] = {{first.data(), bytes, right}, {second.data(), bytes, right}};
+  const Message receives[] = {{got_first.data(), bytes, left}, {got_second.data(), bytes, left}};
   auto b = world->post({receives + 1, 1}, {}, Purpose::exchange_gradient);
   auto a = world->post({receives, 1}, {sends, 1}, Purpose::exchange_forward);
   auto c = world->post({}, {sends + 1, 1}, Purpose::exchange_gradient);
   for (auto* transfer : {&a, &b, &c}) (*transfer)->wait_all();
-  CHECK(got_first == 1);
-  CHECK(got_second == 2);
+  test::device()->synchronize();
+  CHECK(got_first[0] == 1);
+  CHECK(got_second[0] == 2);
 }
 
 TEST_CASE("a message of the wrong length is an error that names both ranks",
@@ -106,11 +110,11 @@ TEST_CASE("a message of the wrong length is an error that names both ranks",
 }
 
 TEST_CASE("an exception does not wait for messages that never come", "[test_communicator]") {
-  static int never = 0;
-  auto world = mpi_world(std::make_shared<Traffic>());
+  static test::SharedVector<int> never{0};
+  auto world = test::device_world(std::make_shared<Traffic>());
   if (world->size() == 1) return;
   const auto lose_one = [&] {
-    const Message message{&never, sizeof never, (world->rank() + 1) % world->size()};
+    const Message message{never.data(), sizeof(int), (world->rank() + 1) % world->size()};
     auto transfer = world->post({&message, 1}, {}, Purpose::exchange_forward);
     throw std::runtime_error("something else went wrong");
   };
@@ -121,14 +125,14 @@ TEMPLATE_TEST_CASE("reduce_scatter adds ragged parts", "[test_communicator]", fl
   const std::int64_t cut = GENERATE(std::int64_t{1} << 30, 16);
   const bool in_place = GENERATE(true, false);
   auto traffic = std::make_shared<Traffic>();
-  auto world = mpi_world(traffic, {.cut_bytes = cut});
+  auto world = test::device_world(traffic, {.cut_bytes = cut});
   const int me = world->rank(), ranks = world->size();
   const auto counts = ragged_counts(ranks);
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const std::int64_t own = counts[static_cast<std::size_t>(me)];
   const std::int64_t offset = std::accumulate(counts.begin(), counts.begin() + me, std::int64_t{0});
 
-  std::vector<TestType> whole(static_cast<std::size_t>(total)),
+  test::SharedVector<TestType> whole(static_cast<std::size_t>(total)),
       apart(static_cast<std::size_t>(own));
   for (std::int64_t i = 0; i < total; ++i) {
     whole[static_cast<std::size_t>(i)] = static_cast<TestType>((me + 1) * (i + 1));
@@ -138,6 +142,7 @@ TEMPLATE_TEST_CASE("reduce_scatter adds ragged parts", "[test_communicator]", fl
   TestType* mine = in_place ? whole.data() + offset : apart.data();
   world->reduce_scatter(flat(whole.data(), total, dtype), counts, flat(mine, own, dtype),
                         Purpose::gradient_reduce);
+  test::device()->synchronize();
   for (std::int64_t i = 0; i < own; ++i) {
     CHECK(mine[i] == static_cast<TestType>(ranks * (ranks + 1) / 2 * (offset + i + 1)));
   }
@@ -148,27 +153,28 @@ TEMPLATE_TEST_CASE("reduce_scatter adds ragged parts", "[test_communicator]", fl
 }
 
 TEST_CASE("reduce_scatter gives the same bits every time", "[test_communicator]") {
-  auto world = mpi_world(std::make_shared<Traffic>());
+  auto world = test::device_world(std::make_shared<Traffic>());
   const std::int64_t each = 50'021, total = each * world->size();
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(world->size()), each);
-  std::vector<float> whole(static_cast<std::size_t>(total));
+  test::SharedVector<float> whole(static_cast<std::size_t>(total));
   for (std::size_t i = 0; i < whole.size(); ++i) {
     whole[i] =
         1.0f / static_cast<float>(1 + (i * 7919 + static_cast<std::size_t>(world->rank())) % 1013);
   }
-  std::vector<float> first(static_cast<std::size_t>(each)), again(first.size());
-  for (std::vector<float>* mine : {&first, &again}) {
+  test::SharedVector<float> first(static_cast<std::size_t>(each)), again(first.size());
+  for (test::SharedVector<float>* mine : {&first, &again}) {
     world->reduce_scatter(flat(whole.data(), total, DType::f32), counts,
                           flat(mine->data(), each, DType::f32), Purpose::gradient_reduce);
   }
+  test::device()->synchronize();
   CHECK(first == again);
 }
 
 TEST_CASE("sums in bf16 and wrong counts are refused before anything is sent",
           "[test_communicator]") {
-  auto world = mpi_world(std::make_shared<Traffic>());
+  auto world = test::device_world(std::make_shared<Traffic>());
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(world->size()), 1);
-  std::vector<double> data(counts.size());
+  test::SharedVector<double> data(counts.size());
   const Tensor whole = flat(data.data(), world->size(), DType::bf16);
   CHECK_THROWS_WITH(
       world->reduce_scatter(whole, counts, whole.slice_cols(world->rank(), 1), Purpose::control),
@@ -182,7 +188,7 @@ TEST_CASE("all_gather collects ragged parts of any type", "[test_communicator]")
   const bool in_place = GENERATE(true, false);
   const DType dtype = GENERATE(DType::bf16, DType::f32, DType::f64);
   auto traffic = std::make_shared<Traffic>();
-  auto world = mpi_world(traffic, {.cut_bytes = cut});
+  auto world = test::device_world(traffic, {.cut_bytes = cut});
   const int me = world->rank(), ranks = world->size();
   const auto counts = ragged_counts(ranks);
   const auto element = static_cast<std::int64_t>(size_of(dtype));
@@ -196,6 +202,7 @@ TEST_CASE("all_gather collects ragged parts of any type", "[test_communicator]")
   for (std::int64_t i = 0; i < own * element; ++i) mine[i] = pattern(me, 0, i);
   world->all_gather(flat(mine, own, dtype), counts, flat(whole.data(), total, dtype),
                     Purpose::parameter_gather);
+  test::device()->synchronize();
   std::size_t at = 0;
   for (int r = 0; r < ranks; ++r) {
     for (std::int64_t i = 0; i < counts[static_cast<std::size_t>(r)] * element; ++i) {
@@ -208,7 +215,7 @@ TEST_CASE("all_gather collects ragged parts of any type", "[test_communicator]")
 
 TEST_CASE("host values", "[test_communicator]") {
   const std::int64_t cut = GENERATE(std::int64_t{1} << 30, 8);
-  auto world = mpi_world(std::make_shared<Traffic>(), {.cut_bytes = cut});
+  auto world = test::device_world(std::make_shared<Traffic>(), {.cut_bytes = cut});
   const int me = world->rank(), ranks = world->size();
 
   std::array<double, 2> sums{me + 0.5, -1.0 * me};

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "parallel/exchange.h"
+#include "tests/mpi/place.h"
 
 using namespace bdlm;
 
@@ -75,7 +76,7 @@ std::vector<LayerPlan> hand_made(ExchangeKind kind, int ranks) {
 
 template <class T>
 struct Matrix {
-  std::vector<T> data;
+  test::SharedVector<T> data;
   Tensor view;
 
   Matrix(std::int64_t rows, std::int64_t stride) : data(static_cast<std::size_t>(rows * stride)) {
@@ -112,6 +113,7 @@ void check_layer(Device& device, Communicator& group, Exchange& exchange, Exchan
     const auto sent = rows_sent(plans, kind, shard.peer->rank, me);
     const auto& owner = plans[static_cast<std::size_t>(shard.peer->rank)];
     REQUIRE(shard.kv.rows == static_cast<std::int64_t>(sent.size()));
+    device.synchronize();
     std::int64_t wrong = 0;
     for (std::size_t i = 0; i < sent.size(); ++i) {
       for (std::int64_t c = 0; c < width; ++c) {
@@ -179,6 +181,7 @@ void check_layer(Device& device, Communicator& group, Exchange& exchange, Exchan
     }
   }
   exchange.end_gradients(dkv.view);
+  device.synchronize();
   CHECK(dkv.data == truth.data);
 }
 
@@ -213,8 +216,8 @@ RowCounts count_rows(const std::vector<LayerPlan>& plans, ExchangeKind kind, int
 template <class T, class A>
 void check_hand_made(ExchangeKind kind, std::int64_t stride, bool keep) {
   auto traffic = std::make_shared<Traffic>();
-  auto group = mpi_world(traffic, {.name = "csbp", .cut_bytes = 32});
-  auto device = make_cpu_device(1);
+  auto group = test::device_world(traffic, {.name = "csbp", .cut_bytes = 32});
+  const auto device = test::device();
   const auto plans = hand_made(kind, group->size());
   auto exchange = make_exchange(kind, *device, *group, width, dtype_of<T>());
   const RowCounts n = count_rows(plans, kind, group->rank());
@@ -251,10 +254,10 @@ TEST_CASE("rows and gradients reach their places in every transport", "[test_exc
 }
 
 TEST_CASE("gradients are added in rank order, in the accumulate type", "[test_exchange]") {
-  auto group = mpi_world(std::make_shared<Traffic>());
+  auto group = test::device_world(std::make_shared<Traffic>());
   const int me = group->rank(), ranks = group->size();
   if (ranks < 3) return;
-  auto device = make_cpu_device(1);
+  const auto device = test::device();
   // All read the one row of the last rank. 2^24 + 1 + 1 ... in f32 depends on the order: from rank
   // 0 on, each 1 is lost; with the large one last they would count.
   const int owner = ranks - 1;
@@ -270,21 +273,22 @@ TEST_CASE("gradients are added in rank order, in the accumulate type", "[test_ex
          .parts = {}});
   }
   auto exchange = make_exchange(ExchangeKind::exact, *device, *group, 1, DType::f32);
-  float kv = 3, value = me == 0 ? 16777216.0f : 1.0f, dkv = 0;
+  test::SharedVector<float> kv{3}, value{me == 0 ? 16777216.0f : 1.0f}, dkv{0};
   const std::int64_t rows = me == owner ? 1 : 0;
-  exchange->begin(plan, {&kv, rows, 1, 1, DType::f32}, Purpose::exchange_forward);
+  exchange->begin(plan, {kv.data(), rows, 1, 1, DType::f32}, Purpose::exchange_forward);
   exchange->begin_gradients();
   while (const auto shard = exchange->next()) {
-    device->add({&value, 1, 1, 1, DType::f32}, shard->gradient);
+    device->add({value.data(), 1, 1, 1, DType::f32}, shard->gradient);
     exchange->give_back(*shard);
   }
-  exchange->end_gradients({&dkv, rows, 1, 1, DType::f32});
-  if (me == owner) CHECK(dkv == 16777216.0f);
+  exchange->end_gradients({dkv.data(), rows, 1, 1, DType::f32});
+  device->synchronize();
+  if (me == owner) CHECK(dkv[0] == 16777216.0f);
 }
 
 TEST_CASE("steps out of order are refused", "[test_exchange]") {
-  auto group = mpi_world(std::make_shared<Traffic>());
-  auto device = make_cpu_device(1);
+  auto group = test::device_world(std::make_shared<Traffic>());
+  const auto device = test::device();
   const ExchangeKind kind = GENERATE(ExchangeKind::allgather, ExchangeKind::ring);
   const auto plans = hand_made(kind, group->size());
   const LayerPlan& plan = plans[static_cast<std::size_t>(group->rank())];
@@ -315,8 +319,8 @@ TEST_CASE("plans of packed rows: rows, sums and predicted bytes", "[test_exchang
   const Sharding sharding = GENERATE(Sharding::csbp, Sharding::cp, Sharding::bp);
   const DealKind deal = GENERATE(DealKind::balanced, DealKind::head_tail, DealKind::round_robin);
   auto traffic = std::make_shared<Traffic>();
-  auto group = mpi_world(traffic);
-  auto device = make_cpu_device(1);
+  auto group = test::device_world(traffic);
+  const auto device = test::device();
 
   INFO("exchange " << static_cast<int>(kind) << ", sharding " << static_cast<int>(sharding)
                    << ", deal " << static_cast<int>(deal));

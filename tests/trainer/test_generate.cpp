@@ -39,7 +39,8 @@ Objective objective_of(CleanAttention clean, int shift) {
 struct Model {
   explicit Model(Device& device)
       : cache(device, config, DType::f64),
-        decoder(device, config, {DType::f64, std::vector<Recompute>(3, Recompute::none)}, cache,
+        decoder(device, config,
+                {DType::f64, DType::f64, std::vector<Recompute>(3, Recompute::none)}, cache,
                 false) {
     std::vector<double> weights(static_cast<std::size_t>(decoder.layout().size));
     initialize(config, decoder.layout(), 5, 0, decoder.layout().size, weights.data());

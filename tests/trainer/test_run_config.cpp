@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "kernels/error.h"
+#include "trainer/engine.h"
 #include "trainer/run_config.h"
 
 using namespace bdlm;
@@ -279,7 +280,7 @@ TEST_CASE("a printed run file reads back as the same") {
   layer_types: [full_attention, sliding_attention, full_attention]
   sliding_window: 7
   rope_scaling: {rope_type: llama3, factor: 8, original_max_position_embeddings: 64}
-run: {name: "it's: #1", seed: 9007199254740993, dtype: bf16}
+run: {name: "it's: #1", seed: 9007199254740993, dtype: bf16, residual: float32}
 objective: {preset: llada2, schedule: cosine}
 data: {train: [{path: "a b.h5", weight: 0.1}, c.h5], eval: d.h5}
 optimizer: {lr: 1e-4, eps: 1e-08}
@@ -293,6 +294,7 @@ checkpoint: {resume: other/run}
   CHECK(print_run_file(again) == printed);
   CHECK(again.run.name == "it's: #1");
   CHECK(again.run.seed == 9007199254740993);
+  CHECK(again.run.residual == Residual::float32);
   CHECK(again.data.train[0].path == "/work/a b.h5");
   CHECK(again.data.train[0].weight == 0.1);
   CHECK(again.objective.range_low == 0.3);
@@ -303,6 +305,16 @@ checkpoint: {resume: other/run}
 
   const std::string empty = print_run_file(parse(""));
   CHECK(print_run_file(parse_run_file(empty, "/x.yaml", {}, 0)) == empty);
+}
+
+TEST_CASE("run.residual widens the residual stream of bfloat16 only") {
+  const auto residual = [](const std::string& run) {
+    return decoder_options(parse("run: {" + run + "}")).residual;
+  };
+  CHECK(residual("dtype: bf16") == DType::bf16);
+  CHECK(residual("dtype: bf16, residual: float32") == DType::f32);
+  CHECK(residual("dtype: f32, residual: float32") == DType::f32);
+  CHECK(residual("dtype: f64, residual: float32") == DType::f64);
 }
 
 TEST_CASE("a Hugging Face folder gives what the run file does not") {

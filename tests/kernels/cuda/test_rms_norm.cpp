@@ -19,15 +19,24 @@ std::vector<Shape> norm_shapes() {
   return all;
 }
 
+/// body.operator()<T, X>() for every dtype and what x may have beside it.
+template <class Body>
+void on_streams(Body&& body) {
+  on_types([&]<class T>() {
+    body.template operator()<T, T>();
+    if constexpr (std::is_same_v<T, bfloat16>) body.template operator()<T, float>();
+  });
+}
+
 }  // namespace
 
 TEST_CASE("cuda rms_norm: forward") {
-  on_types([]<class T>() {
+  on_streams([]<class T, class X>() {
     using A = accumulate_t<T>;
-    const DType type = dtype_of<T>(), sums = accumulate_type(type);
+    const DType type = dtype_of<T>(), stream = dtype_of<X>(), sums = accumulate_type(type);
     for (const Shape& s : norm_shapes()) {
       const double eps = 1e-5;
-      const auto x = TestMatrix(type, s.rows, s.cols, s.padding).random(1, 0.3);
+      const auto x = TestMatrix(stream, s.rows, s.cols, s.padding).random(1, 0.3);
       const auto weight = TestMatrix(type, 1, s.cols).random(2);
       TestMatrix y(type, s.rows, s.cols, s.padding), rstd(sums, s.rows, 1, s.padding);
       const auto plain = [&]<class B>(B) {
@@ -35,7 +44,7 @@ TEST_CASE("cuda rms_norm: forward") {
         reference::rms_norm_forward(x.values<B>(), weight.values<B>(), eps, r.first, r.second);
         return r;
       };
-      cuda::rms_norm_forward<T>(nullptr, view<const T>(x), view<const T>(weight), eps, view<T>(y),
+      cuda::rms_norm_forward<T>(nullptr, view<const X>(x), view<const T>(weight), eps, view<T>(y),
                                 view<A>(rstd));
       wait();
       const auto truth = plain(Truth{});
@@ -47,17 +56,17 @@ TEST_CASE("cuda rms_norm: forward") {
 }
 
 TEST_CASE("cuda rms_norm: backward adds to both gradients") {
-  on_types([]<class T>() {
+  on_streams([]<class T, class X>() {
     using A = accumulate_t<T>;
-    const DType type = dtype_of<T>(), sums = accumulate_type(type);
+    const DType type = dtype_of<T>(), stream = dtype_of<X>(), sums = accumulate_type(type);
     for (const Shape& s : norm_shapes()) {
-      const auto x = TestMatrix(type, s.rows, s.cols, s.padding).random(1, 0.3);
+      const auto x = TestMatrix(stream, s.rows, s.cols, s.padding).random(1, 0.3);
       const auto weight = TestMatrix(type, 1, s.cols).random(2);
       TestMatrix rstd(sums, s.rows, 1, s.padding);
       for (std::int64_t i = 0; i < s.rows; ++i) rstd.set(i, 0, 2.5 + 0.1 * double(i % 7));
       const auto dy = TestMatrix(type, s.rows, s.cols, s.padding).random(3);
-      const auto dx_start = TestMatrix(type, s.rows, s.cols).random(4);
-      const auto dw_start = TestMatrix(sums, 1, s.cols).random(5);
+      const auto dx_start = TestMatrix(stream, s.rows, s.cols).random(4);
+      const auto dw_start = TestMatrix(sums, 1, s.cols).random(7);  // 1 x 1: no cancellation
       const auto plain = [&]<class B>(B) {
         std::pair r{dx_start.values<B>(), dw_start.values<B>()};
         reference::rms_norm_backward(x.values<B>(), weight.values<B>(), rstd.values<B>(),
@@ -67,11 +76,12 @@ TEST_CASE("cuda rms_norm: backward adds to both gradients") {
       const auto truth = plain(Truth{});
       const auto naive = plain(A{});
       for (const std::int64_t most : {std::int64_t{2}, cuda::most_partials}) {
-        TestMatrix dx = TestMatrix(type, s.rows, s.cols, s.padding).from(dx_start.values<double>());
+        TestMatrix dx =
+            TestMatrix(stream, s.rows, s.cols, s.padding).from(dx_start.values<double>());
         TestMatrix dweight = TestMatrix(sums, 1, s.cols).from(dw_start.values<double>());
         TestMatrix partial(sums, most, s.cols, 1);
-        cuda::rms_norm_backward<T>(nullptr, view<const T>(x), view<const T>(weight),
-                                   view<const A>(rstd), view<const T>(dy), view<T>(dx),
+        cuda::rms_norm_backward<T>(nullptr, view<const X>(x), view<const T>(weight),
+                                   view<const A>(rstd), view<const T>(dy), view<X>(dx),
                                    view<A>(partial), view<A>(dweight));
         wait();
         INFO("partial sums " << most);
