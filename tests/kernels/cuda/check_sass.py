@@ -3,9 +3,9 @@
 """What nvcc made of the kernels: check_sass.py OBJECTS PTXAS
 
 OBJECTS holds NAME.cu.o and ptxas' report NAME.cu.o.log. Machine code is read from the objects: an
-instruction is 16 bytes, its opcode the low 9 bits, the width of an access bits 73 to 75. First a
-kernel with the wanted instructions, with local memory and with none is assembled and judged: the
-numbers are those of this ptxas, and the rules can fail.
+instruction is 16 bytes, its opcode the low 9 bits, the width of an access bits 73 to 75. First
+kernels with the wanted instructions, without them and with local memory are assembled and judged:
+the numbers are those of this ptxas, and the rules can fail.
 """
 import collections
 import glob
@@ -37,7 +37,8 @@ mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r4, 
   {%r8, %r9}, {%f0, %f0, %f0, %f0};
 st.global.v4.f32 [%a + 64], {%f1, %f2, %f3, %f4}; st.global.u32 [%a + 128], %r10;
 """
-LOCAL = """and.b32 %r12, %r0, 31; mul.wide.u32 %q0, %r12, 4; mov.u64 %q1, local; add.u64 %q2, %q1, %q0;
+LOCAL = """and.b32 %r12, %r0, 31; mul.wide.u32 %q0, %r12, 4; mov.u64 %q1, local;
+add.u64 %q2, %q1, %q0;
 st.local.u32 [%q1 + 8], %r0; st.local.u32 [%q2], %r2; ld.local.u32 %r13, [%q2 + 32];
 st.global.u32 [%a], %r13;
 """
@@ -183,8 +184,9 @@ def main():
             wrong.append("a stack")
         failed += bool(wrong)
         name = "%s: %s" % (r.file[:-len(".cu.o")], plain[r.name].split(">(")[0][:70])
-        print("%-7s %9d %7d %6d %6d  %s %s" % (r.arch, r.registers, r.shared, r.stack, r.spills, name,
-                                               "FAILED: " + ", ".join(wrong) if wrong else ""))
+        verdict = "FAILED: " + ", ".join(wrong) if wrong else ""
+        print("%-7s %9d %7d %6d %6d  %s %s" % (r.arch, r.registers, r.shared, r.stack, r.spills,
+                                               name, verdict))
     print("%d kernels of %d objects, %d failed" % (len(reports), len(objects), failed))
     sys.exit(1 if failed or not any(r.file.startswith("attention_") for r in reports) else 0)
 

@@ -144,8 +144,9 @@ def main():
         start = time.time()
         verdict = judge(build, file, before, after, tests)
         bad += verdict[0].isupper()
-        print("%-26s %4.0f s  %s: %s -> %s" % (verdict, time.time() - start, os.path.basename(file),
-                                              before.strip(), after.strip() or "nothing"), flush=True)
+        print("%-26s %4.0f s  %s: %s -> %s" %
+              (verdict, time.time() - start, os.path.basename(file), before.strip(),
+               after.strip() or "nothing"), flush=True)
     print("%d mutations, %d not noticed" % (len(chosen), bad))
     sys.exit(1 if bad or not chosen else 0)
 
