@@ -22,7 +22,7 @@ CU_INLINE void store_partial(const A* sums, int head_dim, View<A> partial) {
 
 /// See the forward's kernel. dx may be dy.
 template <class T, class D, int N>
-__global__ void __launch_bounds__(head_warps* lanes)
+__global__ void __launch_bounds__(head_warps* lanes, 2)
     heads_in_registers(HeadRotaryArgs<T> args, HeadPairs pairs, unsigned width, View<const T> x,
                        View<const sum_t<T>> rstd, View<const D> dy, View<T> dx,
                        View<sum_t<T>> partial) {
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(head_warps* lanes)
 
 /// Any width and alignment: all lanes on one head, which is read twice.
 template <class T, class D>
-__global__ void __launch_bounds__(head_warps* lanes)
+__global__ void __launch_bounds__(head_warps* lanes, 2)
     heads_read_twice(HeadRotaryArgs<T> args, HeadPairs pairs, View<const T> x,
                      View<const sum_t<T>> rstd, View<const D> dy, View<T> dx,
                      View<sum_t<T>> partial) {

@@ -3,6 +3,9 @@
 // A kernel takes the number of elements N as a parameter; with N = 1 it is its own fallback.
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "kernels/cuda/platform.cuh"
 
 namespace bdlm::cuda {
@@ -18,9 +21,39 @@ CU_INLINE Vector<T, N> load_vector(const T* from) {
   return *reinterpret_cast<const Vector<T, N>*>(from);
 }
 
+__extension__ typedef unsigned __int128 Word16;
+
+/// Unsigned integer of so many bytes.
+template <std::size_t bytes>
+using Word = std::conditional_t<
+    bytes == 16, Word16,
+    std::conditional_t<bytes == 8, std::uint64_t,
+                       std::conditional_t<bytes == 4, std::uint32_t, std::uint16_t>>>;
+
+/// Neighbouring elements as one integer.
+template <std::size_t bytes, class T>
+CU_INLINE Word<bytes> joined(const T* at) {
+  if constexpr (bytes == sizeof(T)) {
+    Word<bytes> word;
+    memcpy(&word, at, bytes);
+    return word;
+  } else {
+    const Word<bytes> low = joined<bytes / 2>(at);
+    const Word<bytes> high = joined<bytes / 2>(at + bytes / 2 / sizeof(T));
+    return low | high << 4 * bytes;
+  }
+}
+
+/// As integers: nvcc splits the store of elements that were computed one by one.
 template <int N, class T>
 CU_INLINE void store_vector(T* to, const Vector<T, N>& x) {
-  *reinterpret_cast<Vector<T, N>*>(to) = x;
+  constexpr std::size_t width = sizeof(x) < 16 ? sizeof(x) : 16;
+  constexpr int each = width / sizeof(T);
+#pragma unroll
+  for (int k = 0; k < N; k += each) {
+    using Access [[gnu::may_alias]] = Word<width>;
+    *reinterpret_cast<Access*>(to + k) = joined<width>(x.at + k);
+  }
 }
 
 /// Elements of the widest of the types in 16 bytes.
