@@ -18,20 +18,9 @@
 #include "kernels/device.h"
 #include "model/config.h"
 #include "model/model_shard.h"
+#include "parallel/mesh.h"
 
 namespace bdlm {
-
-/// The ranks that hold the same elements, and so sum their gradients (2-parallel 2.3). Sets that are
-/// the same on this mesh are one: on a mesh of csbp x data only `sharded` is used.
-enum class Holders : std::uint8_t {
-  sharded,     // csbp x data: what the tensor group cuts
-  keys,        // those, and the tensor ranks that share a key/value head
-  replicated,  // the whole stage, tensor x csbp x data: norms, router, shared experts
-  experts,     // the stage's ranks outside their expert group
-  tied,        // csbp x data, on the first and the last stage: an embedding that is the head too
-};
-inline constexpr std::size_t holder_sets = 5;
-const char* name_of(Holders holders);
 
 /// One logical tensor, by its canonical (Llama-style) name, and the part of it that is here: a box of
 /// its rows and columns, row-major in the flat range.

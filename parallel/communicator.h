@@ -28,11 +28,14 @@ enum class Purpose : std::uint8_t {
   exchange_forward,    // keys and values
   exchange_recompute,  // the same, again in the backward pass
   exchange_gradient,   // their gradients
+  tensor_rows,         // rows of the residual stream between the ranks of a tensor group
+  pipeline_rows,       // rows between stages, and their gradients
+  expert_rows,         // rows to their experts and back, and their gradients
   gradient_reduce,
   parameter_gather,
   control,
 };
-inline constexpr std::size_t purposes = 6;
+inline constexpr std::size_t purposes = 9;
 const char* name_of(Purpose purpose);
 
 /// Counters of this rank, shared by all of its communicators. Bytes are those that the operation
