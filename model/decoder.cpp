@@ -32,13 +32,22 @@ Decoder::Decoder(Device& device, ModelConfig config, DecoderOptions options, Exc
               options_.residual == accumulate_type(options_.compute),
           "a residual stream of {} beside {}", name_of(options_.residual),
           name_of(options_.compute));
-  w_ = view(config_, layout_, weights_);
+  w_ = view(weights_);
   g_.layers.resize(w_.layers.size());
   if (!train) return;
   gradients_ = device.allocate(1, layout_.size, accumulate_type(options_.compute),
                                Memory::gradients);
   device.zero(gradients_);
-  g_ = view(config_, layout_, gradients_);
+  g_ = view(gradients_);
+}
+
+Decoder::ModelTensors Decoder::view(Tensor flat) const {
+  const ParameterMemory memory = in_flat(flat);
+  const HeadView head = view_head(config_, layout_, memory);
+  ModelTensors out{view_embedding(layout_, memory), {}, head.norm, head.head};
+  for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
+    out.layers.push_back(view_layer(config_, layout_, layer, memory));
+  return out;
 }
 
 std::int64_t Decoder::layer_begin(std::size_t layer) const {

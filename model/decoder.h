@@ -81,6 +81,13 @@ class Decoder {
                 std::span<const std::int32_t> ids, std::vector<LayerActivations> saved,
                 Buffer dx);
 
+  struct ModelTensors {
+    Tensor embedding;
+    std::vector<LayerTensors> layers;
+    Tensor norm, head;
+  };
+  ModelTensors view(Tensor flat) const;
+
   Device& device_;
   ModelConfig config_;
   DecoderOptions options_;
