@@ -136,6 +136,16 @@ void check_rope(const ModelConfig& c, std::int64_t head_dim, Findings& findings)
 
 }  // namespace
 
+Router ModelConfig::router() const {
+  return {.experts = num_experts,
+          .chosen = num_experts_per_tok,
+          .sigmoid = router_sigmoid,
+          .groups = n_group,
+          .best_groups = topk_group,
+          .normalize = norm_topk_prob,
+          .scaling = routed_scaling_factor};
+}
+
 std::vector<std::int64_t> ModelConfig::windows() const {
   std::vector<std::int64_t> out(
       static_cast<std::size_t>(std::max<std::int64_t>(num_hidden_layers, 0)));

@@ -40,19 +40,29 @@ struct Parameter {
 
 /// Parameters come and go in units: the embedding, a layer each, the final norm with the head.
 /// Unit 0 is the embedding, unit 1 + i the rank's i-th layer, the last one the head.
+/// All ranges are in coordinates of the flat range. Sets follow each other without a gap, and so do the
+/// parts of a set's units: what alignment adds belongs to the unit before it. A set or part without a
+/// tensor is empty and begins where it would stand.
 struct ParameterLayout {
-  std::vector<Parameter> tensors;  // ascending by offset
+  std::vector<Parameter> tensors;  // ascending by offset: by set, unit and place in the unit
   std::int64_t size = 0;           // elements of the flat range, gaps for alignment included
   std::array<FlatRange, holder_sets> sets{};  // the parts of the flat range; most are empty
   std::vector<std::array<FlatRange, holder_sets>> units;  // the parts of every unit
+  FlatRange experts;  // of the model's experts, those whose tensors are here (in every sparse layer)
   std::unordered_map<std::string, std::size_t> index;  // into tensors; layout_of fills it
   const Parameter& at(const std::string& name) const;  // throws Error when there is none
   std::int64_t count() const;                          // elements here, without gaps
 };
 
 /// Groups start at multiples of 64 elements and have no gap inside: [q; k; v] weights, their
-/// biases, [gate; up], all experts' [gate; up], all experts' down, every other tensor alone. A gap is
-/// never longer than 63 elements. A unit's part and a set start at multiples of 64 too.
+/// biases, [gate; up], all experts' [gate; up], all experts' down, every other tensor alone. Where k
+/// and v are in another set than q, [k; v] is a group. A gap is never longer than 63 elements. A
+/// unit's part and a set start at multiples of 64 too.
+///
+/// Of rank t of T tensor ranks: heads [t H/T, (t+1) H/T) with their columns of o_proj, key/value heads
+/// likewise, or head t KV/T where T is a multiple of KV; share_of(F, t, T) of the MLP's width and
+/// share_of(V, t, T) of embedding and head; experts share_of(E, x, X). Norms, router and shared
+/// experts are whole. Throws Error for heads that cannot be cut so.
 ParameterLayout layout_of(const ModelConfig& config, const ModelShard& shard);
 /// Of the whole model.
 ParameterLayout layout_of(const ModelConfig& config);
@@ -76,7 +86,8 @@ struct LayerTensors {
   Tensor expert_down;     // [E' D, M]
 };
 
-/// Gives the memory of elements [range.begin, range.begin + range.count) of a set, as [1, count].
+/// Gives the memory of elements [range.begin, range.begin + range.count) of the flat range, all of one
+/// unit's part of one set, as [1, count]. The count may be 0.
 using ParameterMemory = std::function<Tensor(Holders, FlatRange)>;
 
 /// Views of one unit's tensors. `layer` of the model, not of the rank.
