@@ -12,6 +12,12 @@ std::vector<double> Pass::losses(Device& device) const {
   return head.nll ? to_host(device, head.nll) : std::vector<double>();
 }
 
+void Pass::finish() {
+  Buffer nll = std::move(head.nll);
+  *this = Pass();
+  head.nll = std::move(nll);
+}
+
 Decoder::Decoder(Device& device, const ModelConfig& config, ModelShard shard,
                  DecoderOptions options, DecoderGroups groups, ParameterStore& parameters)
     : device_(device),

@@ -48,6 +48,8 @@ class Pass {
  public:
   /// Cross-entropy of every row of plan.head, once the last chunk has been run; else empty.
   std::vector<double> losses(Device& device) const;
+  /// Drops all but the losses: no more of its chunks will be run.
+  void finish();
 
  private:
   friend class Decoder;
@@ -79,6 +81,10 @@ class Decoder {
   /// The gradient of what forward returned -> that of what it was given; gradients of parameters are
   /// added. Chunks in descending order.
   Buffer backward(Pass& pass, std::size_t chunk, Buffer dy);
+  /// Whether a chunk begins with the embedding, and whether it ends with the losses.
+  bool embeds(std::size_t chunk) const { return shard_.first && chunk == 0; }
+  bool ends(std::size_t chunk) const { return shard_.last && chunk + 1 == shard_.chunks.size(); }
+  DType stream() const { return options_.residual; }
   /// Rows of what forward(chunk) is given and what it returns, on this rank.
   std::int64_t rows_in(const StepPlan& plan, std::size_t chunk) const;
   std::int64_t rows_out(const StepPlan& plan, std::size_t chunk) const;
@@ -103,8 +109,6 @@ class Decoder {
 
  private:
   LayerContext context(const StepPlan& plan);
-  bool embeds(std::size_t chunk) const { return shard_.first && chunk == 0; }
-  bool ends(std::size_t chunk) const { return shard_.last && chunk + 1 == shard_.chunks.size(); }
   std::size_t head_unit() const { return layout_.units.size() - 1; }
   std::size_t unit_of(std::size_t chunk, std::int64_t layer) const;
   LayerTensors layer_tensors(std::int64_t layer, const ParameterMemory& memory) const {

@@ -31,7 +31,7 @@ std::vector<LayerLists> upload(Device& device, const StepPlan& plan, const Scatt
 /// Attention work that was really done, to hold against the plan.
 struct AttentionWork {
   std::int64_t forward_pairs = 0, backward_pairs = 0;  // visible (query, key) pairs
-  ExpertRows expert_rows;                              // sent to and got from other ranks
+  ExpertRows expert_rows, expert_rows_again;  // sent to and got from other ranks; recomputed
 };
 
 /// The balance term of a mixture: model/balance.h.

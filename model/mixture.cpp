@@ -46,10 +46,10 @@ Buffer gathered(const LayerContext& c, Tensor x, const DeviceList<std::int32_t>&
   return rows;
 }
 
-void count_travel(const LayerContext& c, const Dispatch& dispatch) {
+void count_travel(const LayerContext& c, const Dispatch& dispatch, ExpertRows& total) {
   const ExpertRows rows = c.experts.elsewhere(dispatch);
-  c.work.expert_rows.sent += rows.sent;
-  c.work.expert_rows.received += rows.received;
+  total.sent += rows.sent;
+  total.received += rows.received;
 }
 
 /// Sends the rows with their weights to the experts, up to the activation's input.
@@ -84,7 +84,7 @@ Buffer mixture_forward(const LayerContext& c, const LayerTensors& w, const Layer
   choose(c, w, a.probabilities, a);
   if (c.balance.factor != 0) a.route.balance = add_balance(c, plan, lists, a);
   project(c, w, a);
-  count_travel(c, a.route.dispatch);
+  count_travel(c, a.route.dispatch, c.work.expert_rows);
 
   const Dispatch& dispatch = a.route.dispatch;
   Buffer y = c.residual(middle.rows, middle.cols);
@@ -106,6 +106,7 @@ void mixture_project(const LayerContext& c, const LayerTensors& w, Tensor middle
   a.probabilities = router_logits(c, w, middle, a);
   c.device.router_probabilities(c.config.router(), a.probabilities, a.probabilities);
   project(c, w, a);
+  count_travel(c, a.route.dispatch, c.work.expert_rows_again);
 }
 
 void mixture_backward(const LayerContext& c, const LayerTensors& w, const LayerTensors& g,

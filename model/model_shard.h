@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "model/config.h"
+#include "parallel/layer_cut.h"
 #include "parallel/zero.h"
 
 namespace bdlm {
-
-/// Consecutive layers of the model, [begin, end).
-struct LayerRange {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t count() const { return end - begin; }
-  bool operator==(const LayerRange&) const = default;
-};
 
 struct ModelShard {
   int tensor = 1, tensor_rank = 0;  // size of the tensor group, place in it

@@ -61,6 +61,10 @@ struct Message {
   std::int64_t bytes = 0;
   int peer = 0;
 };
+/// A contiguous matrix for, or from, a rank of the group.
+inline Message message_of(const Tensor& rows, int peer) {
+  return {rows.data, rows.size() * static_cast<std::int64_t>(size_of(rows.dtype)), peer};
+}
 
 /// Messages under way. Waiting is in any order; for a device's group it is the device that waits.
 /// The destructor waits for what is left unless an exception is in flight. The messages' memory and the communicator must live that long.

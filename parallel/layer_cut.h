@@ -2,14 +2,16 @@
 // Which layers a pipeline stage holds.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
 namespace bdlm {
 
+/// Consecutive layers of the model, [begin, end).
 struct LayerRange {
-  int begin = 0, end = 0;  // layers begin .. end - 1
-  int count() const { return end - begin; }
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return end - begin; }
   bool operator==(const LayerRange&) const = default;
 };
 

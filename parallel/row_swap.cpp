@@ -10,9 +10,6 @@ void swap_rows(Device& device, Communicator& group, Tensor out, std::span<const 
   std::vector<Message> incoming, outgoing;
   std::int64_t from = 0, to = 0;
   Tensor kept, place;  // what this rank sends to itself
-  const auto message = [](Tensor rows, int peer) {
-    return Message{rows.data, rows.size() * static_cast<std::int64_t>(size_of(rows.dtype)), peer};
-  };
   for (int r = 0; r < group.size(); ++r) {
     const Tensor there = out.slice_rows(from, sends[static_cast<std::size_t>(r)]);
     const Tensor here = in.slice_rows(to, receives[static_cast<std::size_t>(r)]);
@@ -23,8 +20,8 @@ void swap_rows(Device& device, Communicator& group, Tensor out, std::span<const 
       place = here;
       continue;
     }
-    outgoing.push_back(message(there, r));
-    incoming.push_back(message(here, r));
+    outgoing.push_back(message_of(there, r));
+    incoming.push_back(message_of(here, r));
   }
   const auto transfer = group.post(incoming, outgoing, purpose);
   device.copy(kept, place);

@@ -10,10 +10,6 @@ namespace {
 
 Tensor flat(Tensor x) { return x.reshape(1, x.size()); }
 
-Message message(Tensor rows, int peer) {
-  return {rows.data, rows.size() * static_cast<std::int64_t>(size_of(rows.dtype)), peer};
-}
-
 }  // namespace
 
 FlatRange scattered_share(std::int64_t rows, int rank, int ranks) {
@@ -76,9 +72,9 @@ void ScatteredRows::reduce(Tensor partial, Tensor sum) {
     if (r == rank()) continue;
     Buffer& part = arrived[static_cast<std::size_t>(r)];
     part = device_.allocate(own.count, partial.cols, partial.dtype, Memory::workspace);
-    receives.push_back(message(part, r));
+    receives.push_back(message_of(part, r));
     const FlatRange theirs = scattered_share(partial.rows, r, ranks());
-    sends.push_back(message(partial.slice_rows(theirs.begin, theirs.count), r));
+    sends.push_back(message_of(partial.slice_rows(theirs.begin, theirs.count), r));
   }
   const auto transfer = group_.post(receives, sends, Purpose::tensor_rows);
   // A narrow sum must not be rounded after each part.
@@ -110,9 +106,9 @@ void ScatteredRows::pick(const RowMove& move, const DeviceList<std::int32_t>& he
   device_.gather_rows(x, held.data, rows);
   std::vector<Message> receives, sends;
   for (const RowMove::Run& run : move.receives)
-    receives.push_back(message(y.slice_rows(run.first, run.count), run.peer));
+    receives.push_back(message_of(y.slice_rows(run.first, run.count), run.peer));
   for (const RowMove::Run& run : move.sends)
-    sends.push_back(message(rows.tensor().slice_rows(run.first, run.count), run.peer));
+    sends.push_back(message_of(rows.tensor().slice_rows(run.first, run.count), run.peer));
   const auto transfer = group_.post(receives, sends, Purpose::tensor_rows);
   device_.copy(rows.tensor().slice_rows(move.stay_from, move.stay),
                y.slice_rows(move.stay_to, move.stay));
@@ -128,9 +124,9 @@ void ScatteredRows::pick_backward(const RowMove& move, const DeviceList<std::int
   const Buffer rows = device_.allocate(held.count, dy.cols, dy.dtype, Memory::workspace);
   std::vector<Message> receives, sends;
   for (const RowMove::Run& run : move.sends)
-    receives.push_back(message(rows.tensor().slice_rows(run.first, run.count), run.peer));
+    receives.push_back(message_of(rows.tensor().slice_rows(run.first, run.count), run.peer));
   for (const RowMove::Run& run : move.receives)
-    sends.push_back(message(dy.slice_rows(run.first, run.count), run.peer));
+    sends.push_back(message_of(dy.slice_rows(run.first, run.count), run.peer));
   const auto transfer = group_.post(receives, sends, Purpose::tensor_rows);
   device_.copy(dy.slice_rows(move.stay_to, move.stay),
                rows.tensor().slice_rows(move.stay_from, move.stay));

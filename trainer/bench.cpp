@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "trainer/kernel_timer.h"
+#include "trainer/model_placement.h"
 #include "trainer/run_device.h"
 #include "trainer/sources.h"
 #include "trainer/step.h"
@@ -92,7 +93,7 @@ PeakRate peak_of(const std::string& device) {
 
 BenchResult bench_step(const RunConfig& config, std::int64_t steps) {
   const auto traffic = std::make_shared<Traffic>();
-  Mesh mesh(config.parallel.mesh, traffic);
+  Mesh mesh(config.parallel.mesh, traffic, key_copies(config));
   const DataSource source = training_source(config);
   const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::train);
@@ -119,13 +120,16 @@ BenchResult bench_step(const RunConfig& config, std::int64_t steps) {
     if (seconds >= result.step_seconds) continue;
     result.step_seconds = seconds;
     const AttentionWork after = engine.model().work();
-    fastest_work = {after.forward_pairs - before.forward_pairs,
-                    after.backward_pairs - before.backward_pairs};
+    fastest_work.forward_pairs = after.forward_pairs - before.forward_pairs;
     fastest = std::move(batch);
   }
-  std::array<double, 4> sums{fastest.flops, 0, 0,
-                             static_cast<double>(fastest_work.forward_pairs)};
+  // The ranks of a tensor group and the stages share a plan: one of them tells.
+  const MeshPosition at = mesh.position();
+  std::array<double, 4> sums{
+      fastest.flops, 0, 0,
+      at.tensor == 0 ? static_cast<double>(fastest_work.forward_pairs) : 0};
   for (const MicroStep& micro : fastest.micro) {
+    if (at.tensor != 0 || at.pipeline != 0) break;
     const WorkCounts work = count_work(micro.plan);
     sums[1] += static_cast<double>(work.pairs);
     sums[2] += static_cast<double>(work.layer_rows);

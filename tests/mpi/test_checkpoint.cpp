@@ -48,7 +48,7 @@ TEST_CASE("n ranks save, any partition loads", "[test_checkpoint]") {
   for (std::int64_t bucket : {5, 40, 1000}) {
     for (DType type : {DType::f32, DType::f64}) {
       ++step;
-      const ShardLayout shards(layout.size, world.ranks(), bucket);
+      const ShardLayout shards({0, layout.size}, world.ranks(), bucket);
       State state(shards.parts(world.mesh.rank()), type);
       state.fill(layout, static_cast<double>(step));
       REQUIRE(world.save(layout, state.share, step, 2).empty());
@@ -56,7 +56,7 @@ TEST_CASE("n ranks save, any partition loads", "[test_checkpoint]") {
       REQUIRE(info.progress.step == step);
       REQUIRE(info.mesh.ranks() == world.ranks());
       for (int ranks : {1, 2, 3, 5}) {
-        const ShardLayout others(layout.size, ranks, 11);
+        const ShardLayout others({0, layout.size}, ranks, 11);
         for (int rank = 0; rank < ranks; ++rank) {
           State got(others.parts(rank), DType::f32);
           got.fill(layout, -1);
@@ -93,7 +93,7 @@ TEST_CASE("ranks that own nothing write no file", "[test_checkpoint]") {
 TEST_CASE("one rank's failure is everybody's, and old checkpoints stay", "[test_checkpoint]") {
   World world;
   const ParameterLayout layout = odd_layout();
-  const ShardLayout shards(layout.size, world.ranks(), 20);
+  const ShardLayout shards({0, layout.size}, world.ranks(), 20);
   State state(shards.parts(world.mesh.rank()), DType::f32);
   state.fill(layout);
   REQUIRE(world.save(layout, state.share, 1).empty());

@@ -5,6 +5,7 @@
 
 #include "trainer/engine.h"
 #include "trainer/memory_plan.h"
+#include "trainer/model_placement.h"
 #include "trainer/run_device.h"
 
 using namespace bdlm;
@@ -39,20 +40,18 @@ TEST_CASE("the memory plan is what a step asks for", "[test_memory]") {
       {"run.device=cpu", "run.dtype=" + dtype, "recompute=" + recompute,
        "parallel.exchange=" + exchange, "parallel.csbp=" + std::to_string(ranks)},
       ranks);
-  Mesh mesh(config.parallel.mesh, traffic);
+  Mesh mesh(config.parallel.mesh, traffic, key_copies(config));
   const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::train);
   engine.initialize();
   const StepBatch batch = make_step_batch(
-      {row_of({70, 13, 7}, 0, config), row_of({90}, 1, config)}, config, engine.seat());
+      {row_of({70, 13, 7}, 0, config), row_of({90}, 1, config)}, config, engine.seat(), 2);
 
   device->reset_peak();
   StepBatch used = batch;
   engine.run(used, {}, true);
-  engine.optimizer().reduce_gradients();
   const MemoryUse real = device->memory();
-  const MemoryUse plan =
-      plan_memory(config, batch, engine.seat(), mesh.replicas().rank(), mesh.replicas().size());
+  const MemoryUse plan = plan_memory(config, batch, mesh.rank());
   INFO(recompute << " " << exchange << " " << dtype << ": " << describe_memory(plan));
   for (const Memory kind : {Memory::parameters, Memory::gradients, Memory::optimizer,
                             Memory::activations, Memory::exchange}) {
