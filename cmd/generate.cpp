@@ -23,7 +23,9 @@ int run_generate(GenerateArguments& arguments, MpiSession& session) {
   require(session.size() == 1, "generate runs on one rank: start it without mpirun");
   const CheckpointInfo checkpoint = open_checkpoint(arguments.checkpoint);
   // The topology of training does not matter here.
-  std::vector<std::string> overrides{"parallel.csbp=1"};
+  std::vector<std::string> overrides;
+  for (const char* axis : {"csbp", "tensor", "pipeline", "virtual_stages", "expert"})
+    overrides.push_back(fmt::format("parallel.{}=1", axis));
   overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
   const RunConfig config =
       parse_run_file(checkpoint.run_file, checkpoint.folder + "/run.yaml", overrides, 1);

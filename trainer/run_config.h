@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/recompute.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline_schedule.h"
 #include "parallel/plan.h"
 
 namespace bdlm {
@@ -74,7 +75,8 @@ struct ScheduleSection {
 
 struct ParallelSection {
   MeshSizes mesh;  // data is what is left of the world
-  int virtual_stages = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int virtual_stages = 1;  // chunks a rank
   int zero = 1;
   PlanOptions plan;  // sharding, deal, exchange, elide
   KeepRemote keep_remote_kv = KeepRemote::automatic;
