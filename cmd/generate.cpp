@@ -24,9 +24,9 @@ int run_generate(GenerateArguments& arguments, MpiSession& session) {
   require(session.size() == 1, "generate runs on one rank: start it without mpirun");
   const CheckpointInfo checkpoint = open_checkpoint(arguments.checkpoint);
   // The topology of training does not matter here.
-  std::vector<std::string> overrides{"parallel.csbp=1",   "parallel.tensor=1",
-                                     "parallel.expert=1", "parallel.pipeline=1",
-                                     "parallel.virtual_stages=1", "parallel.schedule=1f1b"};
+  std::vector<std::string> overrides{"parallel.schedule=1f1b"};
+  for (const char* axis : {"csbp", "tensor", "pipeline", "virtual_stages", "expert", "zero"})
+    overrides.push_back(fmt::format("parallel.{}=1", axis));
   overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
   const RunConfig config =
       parse_run_file(checkpoint.run_file, checkpoint.folder + "/run.yaml", overrides, 1);

@@ -2,42 +2,18 @@
 // Sizes of the axes, a rank's place among them, and the groups.
 #include "parallel/mesh.h"
 
-#include <fmt/ranges.h>
-
 #include <utility>
-#include <vector>
 
 #include "kernels/error.h"
+#include "parallel/mesh_check.h"
 #include "parallel/silent_group.h"
 
 namespace bdlm {
 
 MeshSizes fit_mesh(MeshSizes wanted, int world) {
-  const std::pair<const char*, int> whole_axes[] = {
-      {"tensor", wanted.tensor}, {"pipeline", wanted.pipeline}, {"expert", wanted.expert}};
-  for (const auto& [name, size] : whole_axes) {
-    require(
-        size == 1,
-        "parallel.{} is {}, but this version does not split that axis: set it to 1 and give its "
-        "ranks to parallel.csbp or to data",
-        name, size);
-  }
-  require(wanted.csbp >= 1, "parallel.csbp is {}: it counts ranks, so it is at least 1",
-          wanted.csbp);
-  require(world >= 1, "a mesh of {} ranks: at least one is needed", world);
-  if (world % wanted.csbp != 0) {
-    std::vector<int> fitting;
-    for (int size = 1; size <= world; ++size) {
-      if (world % size == 0) fitting.push_back(size);
-    }
-    fail("{} rank{} do{} not divide into csbp {}: use a multiple of {}, or parallel.csbp {}", world,
-         world == 1 ? "" : "s", world == 1 ? "es" : "", wanted.csbp, wanted.csbp,
-         fitting.size() == 1
-             ? "1"
-             : fmt::format("{} or {}", fmt::join(fitting.begin(), fitting.end() - 1, ", "),
-                           fitting.back()));
-  }
-  wanted.data = world / wanted.csbp;
+  const auto findings = check_mesh({.sizes = wanted, .world = world});
+  require(findings.empty(), "{}", findings.empty() ? "" : findings.front().sentence);
+  wanted.data = world / (wanted.tensor * wanted.csbp * wanted.pipeline);
   return wanted;
 }
 

@@ -18,9 +18,9 @@ struct MeshSizes {
   int ranks() const { return tensor * csbp * data * pipeline; }
 };
 
-/// The sizes with `data` filled in from the world. Throws Error, with the sizes that would fit,
-/// when the world does not divide, and for axes that this version does not split (tensor, pipeline
-/// and expert above 1).
+/// The sizes with `data` filled in from the world. Throws Error, with the nearest sizes that fit,
+/// when the world does not divide into tensor x csbp x pipeline, or the ranks of a stage not into
+/// groups of `expert` (parallel/mesh_check.h has the rules, and those of a model).
 MeshSizes fit_mesh(MeshSizes wanted, int world);
 
 struct MeshPosition {

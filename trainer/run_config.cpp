@@ -57,7 +57,7 @@ class Resolver {
 void Resolver::report_rule(const std::string& key, const std::string& sentence) {
   // Layers below begin their sentences with the key; it need not be said twice.
   const std::string first = sentence.substr(0, sentence.find(' '));
-  if (first != key && first.size() < sentence.size() && find_option(first) != nullptr) {
+  if (first.size() < sentence.size() && find_option(first) != nullptr) {
     return report_rule(first, sentence.substr(first.size() + 1));
   }
   if (const auto found = places_.find(key); found != places_.end()) {

@@ -3,9 +3,13 @@
 #include "trainer/run_config_checks.h"
 
 #include "kernels/error.h"
+#include "parallel/mesh_check.h"
 
 namespace bdlm {
 namespace {
+
+/// Of a mixture-of-experts layer; 0: the model has none.
+std::int64_t experts_of(const ModelConfig&) { return 0; }
 
 void check_objective(const Objective& o, const Report& report) {
   const bool uniform = o.corruption == Corruption::uniform;
@@ -82,23 +86,25 @@ void check_schedule(const RunConfig& c, const Report& report) {
   }
 }
 
+/// Zeros where the model is not there, or is wrong in ways that are told already.
+ModelSizes model_sizes(const ModelConfig& model) {
+  const ModelSizes sizes{.heads = model.num_attention_heads,
+                         .kv_heads = model.num_key_value_heads,
+                         .layers = model.num_hidden_layers,
+                         .experts = experts_of(model)};
+  return sizes.heads > 0 && sizes.kv_heads > 0 && sizes.layers > 0 ? sizes : ModelSizes{};
+}
+
 void check_parallel(RunConfig& c, int world, const Report& report) {
   ParallelSection& p = c.parallel;
-  if (p.zero > 1) {
-    report("parallel.zero", fmt::format("is {}; sharding gradients (2) and parameters (3) comes "
-                                        "with a later version: use 1",
-                                        p.zero));
-  }
-  if (p.virtual_stages > 1) {
-    report("parallel.virtual_stages",
-           fmt::format("is {}; interleaved pipelines come with a later version: use 1",
-                       p.virtual_stages));
-  }
-  try {
-    p.mesh = fit_mesh(p.mesh, world > 0 ? world : p.mesh.ranks());
-  } catch (const Error& error) {
-    report("parallel.csbp", error.what());
-  }
+  const MeshRequest request{.sizes = p.mesh,
+                            .world = world > 0 ? world : smallest_world(p.mesh),
+                            .virtual_stages = p.virtual_stages,
+                            .schedule = p.schedule,
+                            .model = model_sizes(c.model.config)};
+  const auto findings = check_mesh(request);
+  for (const MeshFinding& finding : findings) report(finding.key, finding.sentence);
+  if (findings.empty()) p.mesh = fit_mesh(p.mesh, static_cast<int>(request.world));
 }
 
 }  // namespace

@@ -261,9 +261,13 @@ TEST_CASE("combinations that cannot work name both keys") {
   both("run: {steps: 5}\nschedule: {kind: wsd, warmup_steps: 3, decay_steps: 3}",
        "schedule.decay_steps", "run.steps");
   both("schedule: {kind: wsd}", "schedule.decay_steps", "schedule.kind");
-  both("parallel: {zero: 2}", "parallel.zero", "later version");
-  both("parallel: {virtual_stages: 2}", "parallel.virtual_stages", "later version");
-  both("parallel: {tensor: 2}", "parallel.tensor", "does not split");
+  both("parallel: {virtual_stages: 2, pipeline: 2}", "parallel.virtual_stages",
+       "parallel.schedule");
+  both("parallel: {virtual_stages: 2, schedule: interleaved}", "parallel.virtual_stages",
+       "parallel.pipeline");
+  both(model + "parallel: {tensor: 3}", "parallel.tensor", "model.num_attention_heads");
+  both(model + "parallel: {pipeline: 4}", "parallel.pipeline", "model.num_hidden_layers");
+  both(model + "parallel: {expert: 2}", "parallel.expert", "no experts");
   both(model + "  sliding_window: 4\n  layer_types: [sliding_attention]", "model.layer_types",
        "num_hidden_layers");
   CHECK_THAT(wrong("\n\nobjective:\n  weight: nelbo\n  range: [0, 1]"), Contains("run.yaml:5: "));
@@ -272,6 +276,13 @@ TEST_CASE("combinations that cannot work name both keys") {
 TEST_CASE("the launch must divide") {
   CHECK(parse("parallel: {csbp: 2}", {}, 4).parallel.mesh.data == 2);
   CHECK_THAT(wrong("parallel:\n  csbp: 2", {}, 3), Contains("run.yaml:2: parallel.csbp: 3 ranks"));
+  const std::string all = "parallel: {csbp: 2, tensor: 2, pipeline: 2, zero: 3}";
+  CHECK(parse(all, {}, 24).parallel.mesh.data == 3);
+  CHECK_THAT(wrong(all, {}, 12), Contains("12 ranks do not divide into tensor 2 x csbp 2 x"));
+  // Without a launch nothing is asked of it.
+  CHECK(parse("parallel: {csbp: 2, expert: 4}").parallel.mesh.data == 2);
+  CHECK_THAT(wrong("parallel: {csbp: 2, expert: 4}", {}, 6),
+             Contains("parallel.expert: is 4, which does not divide the 6 ranks of a pipeline"));
 }
 
 TEST_CASE("a printed run file reads back as the same") {
