@@ -8,7 +8,10 @@
 #include <optional>
 
 #include "cmd/commands.h"
+#include "model/families.h"
 #include "trainer/parity.h"
+#include "trainer/parity_sweep.h"
+#include "trainer/run_config_checks.h"
 
 namespace bdlm {
 namespace {
@@ -16,8 +19,18 @@ namespace {
 struct ParityArguments {
   std::vector<std::string> folders, overrides;
   std::optional<double> tolerance, train_tolerance;
-  bool all_lines = false, sweep = false;
+  std::string sweep;  // empty: none
+  bool all_lines = false;
 };
+
+Combinations combinations_of(const std::string& folder, const ParityArguments& arguments,
+                             int world) {
+  if (arguments.sweep == "modes") return mode_sweep(world);
+  if (arguments.sweep == "zero") return zero_sweep();
+  if (arguments.sweep == "topologies")
+    return topology_sweep(world, model_sizes(read_hf_config(folder)));
+  return Combinations(1);
+}
 
 /// The comparison that came nearest to its tolerance, or went furthest beyond it.
 const ParityLine& worst_of(const ParityReport& report) {
@@ -35,7 +48,7 @@ void print_report(const std::string& folder, const std::vector<std::string>& wor
   for (const ParityLine& line : report.lines)
     if (arguments.all_lines || !line.passed())
       fmt::print("{:<72} {:10.2e}  {}\n", line.what, line.error, line.passed() ? "ok" : "FAILED");
-  if (arguments.sweep && report.passed() && !arguments.all_lines) return;
+  if (!arguments.sweep.empty() && report.passed() && !arguments.all_lines) return;
   const ParityLine& worst = worst_of(report);
   fmt::print("{} {}: {} comparisons, worst {:.2e} ({}): {}\n", folder, fmt::join(words, " "),
              report.lines.size(), worst.error, worst.what,
@@ -44,8 +57,7 @@ void print_report(const std::string& folder, const std::vector<std::string>& wor
 
 bool check_folder(const std::string& name, const ParityArguments& arguments, MpiSession& session) {
   const std::string folder = std::filesystem::absolute(name).lexically_normal();
-  auto combinations = arguments.sweep ? parity_sweep(session.size())
-                                      : std::vector<std::vector<std::string>>(1);
+  const Combinations combinations = combinations_of(folder, arguments, session.size());
   std::size_t passed = 0;
   ParityLine worst;
   for (const std::vector<std::string>& words : combinations) {
@@ -61,7 +73,7 @@ bool check_folder(const std::string& name, const ParityArguments& arguments, Mpi
     if (worst.what.empty() || !(line.error <= worst.error)) worst = line;
     if (session.rank() == 0) print_report(name, overrides, report, arguments);
   }
-  if (arguments.sweep && session.rank() == 0)
+  if (!arguments.sweep.empty() && session.rank() == 0)
     fmt::print("{} on {} ranks: {} of {} combinations passed, largest error {:.2e} ({})\n", name,
                session.size(), passed, combinations.size(), worst.error, worst.what);
   return passed == combinations.size();
@@ -85,8 +97,12 @@ void add_parity(CLI::App& app, Choice& choice) {
       ->add_option("folder", arguments->folders,
                    "golden folders: config.json, model.safetensors, run.yaml, golden.h5")
       ->required();
-  command->add_flag("--sweep", arguments->sweep,
-                    "every split of the ranks, sharding, exchange, deal, recomputation and elide");
+  command
+      ->add_option("--sweep", arguments->sweep,
+                   "modes: every split into csbp x data, sharding, exchange, deal, recomputation\n"
+                   "and elide; topologies: every split into tensor, csbp, pipeline, virtual stages,\n"
+                   "expert and data that can carry the model; zero: zero, sharding, recomputation")
+      ->check(CLI::IsMember({"modes", "topologies", "zero"}));
   command->add_option("--set", arguments->overrides, "section.key=value of the run file")
       ->allow_extra_args(false);
   command->add_option("--tolerance", arguments->tolerance,

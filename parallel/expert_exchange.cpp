@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parallel/expert_exchange.h"
 
+#include <cstring>
 #include <numeric>
+#include <string>
 
 #include "kernels/error.h"
 #include "parallel/row_swap.h"
@@ -21,6 +23,22 @@ std::vector<std::int32_t> inverse(const std::vector<std::int32_t>& order) {
   return places;
 }
 
+/// Everybody's counts: [ranks, experts].
+std::vector<std::int64_t> counts_of_all(Communicator& group, const std::vector<std::int64_t>& mine) {
+  if (group.size() == 1) return mine;
+  const std::size_t bytes = mine.size() * sizeof(std::int64_t);
+  std::string all;
+  for (const std::string& theirs :
+       group.gather(std::string(reinterpret_cast<const char*>(mine.data()), bytes), 0))
+    all += theirs;
+  group.broadcast(all, 0);
+  std::vector<std::int64_t> counts(mine.size() * static_cast<std::size_t>(group.size()));
+  require(all.size() == counts.size() * sizeof(std::int64_t),
+          "counts of {} bytes from {} ranks of an expert group", all.size(), group.size());
+  std::memcpy(counts.data(), all.data(), all.size());
+  return counts;
+}
+
 }  // namespace
 
 ExpertRows ExpertExchange::elsewhere(const Dispatch& d) const {
@@ -38,10 +56,9 @@ Dispatch ExpertExchange::plan(std::span<const std::int32_t> chosen, std::int64_t
   require(chosen.size() <= INT32_MAX, "{} rows of {} choices are too many for one layer's pass: "
           "lower batch.micro_rows or raise parallel.csbp",
           chosen.size() / static_cast<std::size_t>(k), k);
-  // Everybody's pairs by expert: [ranks, experts].
-  std::vector<std::int64_t> counts(ranks * all, 0);
-  for (const std::int32_t expert : chosen) ++counts[me * all + static_cast<std::size_t>(expert)];
-  if (ranks > 1) group_.all_reduce(counts, Reduce::sum);
+  std::vector<std::int64_t> mine(all, 0);
+  for (const std::int32_t expert : chosen) ++mine[static_cast<std::size_t>(expert)];
+  const std::vector<std::int64_t> counts = counts_of_all(group_, mine);
 
   Dispatch d;
   d.chosen = k;

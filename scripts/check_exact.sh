@@ -69,9 +69,9 @@ done
 parity "golden cases, rows joined in one pass" 2 $f64 "${golden[@]}" --set batch.micro_rows=2 \
   --set parallel.csbp=2
 if ((quick)); then
-  parity "all modes (sweep) of two cases" 3 $f64 "${golden[@]:0:2}" --sweep
+  parity "all modes (sweep) of two cases" 3 $f64 "${golden[@]:0:2}" --sweep modes
 else
-  for n in 1 2 3 4 8; do parity "all modes (sweep)" "$n" $f64 "${golden[@]}" --sweep; done
+  for n in 1 2 3 4 8; do parity "all modes (sweep)" "$n" $f64 "${golden[@]}" --sweep modes; done
 fi
 row "bytes of 5 purposes less the plan's, in all of these" $((5 * reports)) 0 0 $bytes
 plans=$(dirname "$bdlm")/tests/test_parallel

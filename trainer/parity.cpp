@@ -136,35 +136,6 @@ bool ParityReport::passed() const {
   return !lines.empty();
 }
 
-std::vector<std::vector<std::string>> parity_sweep(int world) {
-  struct Sharded {
-    const char *sharding, *exchange, *deal;
-  };
-  std::vector<Sharded> ways;
-  for (const char* exchange : {"exact", "allgather", "ring"}) {
-    for (const char* deal : {"balanced", "head_tail", "contiguous", "round_robin"})
-      ways.push_back({"csbp", exchange, deal});
-    for (const char* deal : {"head_tail", "contiguous"}) ways.push_back({"cp", exchange, deal});
-  }
-  for (const char* deal : {"balanced", "head_tail", "contiguous", "round_robin"})
-    ways.push_back({"bp", "exact", deal});
-
-  std::vector<std::vector<std::string>> all;
-  for (int csbp = 1; csbp <= world; ++csbp) {
-    if (world % csbp != 0) continue;
-    for (const Sharded& way : ways)
-      for (const char* recompute : {"none", "selective", "full"})
-        for (const char* elide : {"all", "none"})
-          all.push_back({fmt::format("parallel.csbp={}", csbp),
-                         fmt::format("parallel.sharding={}", way.sharding),
-                         fmt::format("parallel.exchange={}", way.exchange),
-                         fmt::format("parallel.deal={}", way.deal),
-                         fmt::format("recompute.mode={}", recompute),
-                         fmt::format("parallel.elide={}", elide)});
-  }
-  return all;
-}
-
 RunConfig golden_config(const std::string& folder, const std::vector<std::string>& overrides,
                         int world) {
   const std::string path = folder + "/run.yaml";

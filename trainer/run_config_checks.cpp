@@ -8,9 +8,6 @@
 namespace bdlm {
 namespace {
 
-/// Of a mixture-of-experts layer; 0: the model has none.
-std::int64_t experts_of(const ModelConfig&) { return 0; }
-
 void check_objective(const Objective& o, const Report& report) {
   const bool uniform = o.corruption == Corruption::uniform;
   if (o.views == Views::complementary && uniform) {
@@ -86,15 +83,6 @@ void check_schedule(const RunConfig& c, const Report& report) {
   }
 }
 
-/// Zeros where the model is not there, or is wrong in ways that are told already.
-ModelSizes model_sizes(const ModelConfig& model) {
-  const ModelSizes sizes{.heads = model.num_attention_heads,
-                         .kv_heads = model.num_key_value_heads,
-                         .layers = model.num_hidden_layers,
-                         .experts = experts_of(model)};
-  return sizes.heads > 0 && sizes.kv_heads > 0 && sizes.layers > 0 ? sizes : ModelSizes{};
-}
-
 void check_parallel(RunConfig& c, int world, const Report& report) {
   ParallelSection& p = c.parallel;
   const MeshRequest request{.sizes = p.mesh,
@@ -108,6 +96,14 @@ void check_parallel(RunConfig& c, int world, const Report& report) {
 }
 
 }  // namespace
+
+ModelSizes model_sizes(const ModelConfig& model) {
+  const ModelSizes sizes{.heads = model.num_attention_heads,
+                         .kv_heads = model.num_key_value_heads,
+                         .layers = model.num_hidden_layers,
+                         .experts = model.num_experts};
+  return sizes.heads > 0 && sizes.kv_heads > 0 && sizes.layers > 0 ? sizes : ModelSizes{};
+}
 
 bool has_model(const RunConfig& config) { return config.model.config.vocab_size > 0; }
 

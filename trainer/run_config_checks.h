@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "parallel/mesh_check.h"
 #include "trainer/run_config.h"
 
 namespace bdlm {
@@ -13,6 +14,9 @@ namespace bdlm {
 using Report = std::function<void(const std::string& key, const std::string& sentence)>;
 
 bool has_model(const RunConfig& config);
+
+/// What a mesh splits; zeros where the model is not there, or is wrong in ways that are told already.
+ModelSizes model_sizes(const ModelConfig& model);
 
 /// `world`: ranks of the launch, 0 when not known. Fills parallel.mesh.data.
 void check_run_config(RunConfig& config, int world, const Report& report);
