@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
+#include "model/families_table.h"
 
 namespace bdlm {
 namespace {
@@ -164,6 +165,7 @@ void complete(ModelConfig& config) {
   }
   check_windows(config, findings);
   check_rope(config, head_dim, findings);
+  for (const std::string& line : mixture_findings(config)) findings.unless(false, "{}", line);
   findings.raise();
   config.head_dim = head_dim;
 }

@@ -28,8 +28,9 @@ ModelShard whole_model(const ModelConfig& config);
 /// Part `rank` of `size` elements cut into `ranks` parts that differ by one at most; may be empty.
 FlatRange share_of(std::int64_t size, int rank, int ranks);
 
-/// The decoder's sizes on this rank: heads, key/value heads (at least one), intermediate_size divided.
-/// hidden_size, vocab_size, experts and layers stay those of the model.
+/// The decoder's sizes on this rank: heads, key/value heads (at least one), intermediate_size (which
+/// may become 0). hidden_size, vocab_size, experts and layers stay those of the model. Throws Error
+/// for heads that the tensor group cannot cut.
 ModelConfig local_config(const ModelConfig& config, const ModelShard& shard);
 
 }  // namespace bdlm

@@ -3,9 +3,9 @@
 // treat them alike. Tensors that are multiplied together stand side by side: [q; k; v] is one
 // matrix, [gate; up] is one matrix, all experts' [gate; up] are one, all experts' down are one.
 //
-// The flat range consists of up to five parts, one for each set of ranks that hold the same elements
-// (Holders). A gradient is summed over its holders, and ZeRO cuts a part over them, so every element
-// of the model has exactly one owner in the world.
+// The flat range consists of up to five parts, one for each set of ranks that hold the same
+// elements (Holders). A gradient is summed over its holders, and ZeRO cuts a part over them, so
+// every element of the model has exactly one owner in the world.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@
 
 namespace bdlm {
 
-/// One logical tensor, by its canonical (Llama-style) name, and the part of it that is here: a box of
-/// its rows and columns, row-major in the flat range.
+/// One logical tensor, by its canonical (Llama-style) name, and the part of it that is here: a box
+/// of its rows and columns, row-major in the flat range.
 struct Parameter {
   std::string name;       // "model.layers.0.self_attn.q_proj.weight"
   std::int64_t rows = 0;  // here; 1 for vectors; 0: this rank's share is empty
@@ -40,9 +40,9 @@ struct Parameter {
 
 /// Parameters come and go in units: the embedding, a layer each, the final norm with the head.
 /// Unit 0 is the embedding, unit 1 + i the rank's i-th layer, the last one the head.
-/// All ranges are in coordinates of the flat range. Sets follow each other without a gap, and so do the
-/// parts of a set's units: what alignment adds belongs to the unit before it. A set or part without a
-/// tensor is empty and begins where it would stand.
+/// All ranges are in coordinates of the flat range. Sets follow each other without a gap, and so do
+/// the parts of a set's units: what alignment adds belongs to the unit before it. A set or part
+/// without a tensor is empty and begins where it would stand.
 struct ParameterLayout {
   std::vector<Parameter> tensors;  // ascending by offset: by set, unit and place in the unit
   std::int64_t size = 0;           // elements of the flat range, gaps for alignment included
@@ -55,13 +55,13 @@ struct ParameterLayout {
 };
 
 /// Groups start at multiples of 64 elements and have no gap inside: [q; k; v] weights, their
-/// biases, [gate; up], all experts' [gate; up], all experts' down, every other tensor alone. Where k
-/// and v are in another set than q, [k; v] is a group. A gap is never longer than 63 elements. A
+/// biases, [gate; up], all experts' [gate; up], all experts' down, every other tensor alone. Where
+/// k and v are in another set than q, [k; v] is a group. A gap is never longer than 63 elements. A
 /// unit's part and a set start at multiples of 64 too.
 ///
-/// Of rank t of T tensor ranks: heads [t H/T, (t+1) H/T) with their columns of o_proj, key/value heads
-/// likewise, or head t KV/T where T is a multiple of KV; share_of(F, t, T) of the MLP's width and
-/// share_of(V, t, T) of embedding and head; experts share_of(E, x, X). Norms, router and shared
+/// Of rank t of T tensor ranks: heads [t H/T, (t+1) H/T) with their columns of o_proj, key/value
+/// heads likewise, or head t KV/T where T is a multiple of KV; share_of(F, t, T) of the MLP's width
+/// and share_of(V, t, T) of embedding and head; experts share_of(E, x, X). Norms, router and shared
 /// experts are whole. Throws Error for heads that cannot be cut so.
 ParameterLayout layout_of(const ModelConfig& config, const ModelShard& shard);
 /// Of the whole model.
@@ -86,13 +86,13 @@ struct LayerTensors {
   Tensor expert_down;     // [E' D, M]
 };
 
-/// Gives the memory of elements [range.begin, range.begin + range.count) of the flat range, all of one
-/// unit's part of one set, as [1, count]. The count may be 0.
+/// Gives the memory of elements [range.begin, range.begin + range.count) of the flat range, all of
+/// one unit's part of one set, as [1, count]. The count may be 0.
 using ParameterMemory = std::function<Tensor(Holders, FlatRange)>;
 
 /// Views of one unit's tensors. `layer` of the model, not of the rank.
-LayerTensors view_layer(const ModelConfig& config, const ParameterLayout& layout, std::int64_t layer,
-                        const ParameterMemory& memory);
+LayerTensors view_layer(const ModelConfig& config, const ParameterLayout& layout,
+                        std::int64_t layer, const ParameterMemory& memory);
 Tensor view_embedding(const ParameterLayout& layout, const ParameterMemory& memory);  // [V', D]
 struct HeadView {
   Tensor norm;  // [1, D]

@@ -62,7 +62,7 @@ void Engine::initialize() {
     return;
   }
   const SafetensorsFolder files(config_.model.from);
-  check_tensors(files, m, layout);
+  check_tensors(files, m);
   start([&](std::int64_t begin, std::int64_t count, double* out) {
     read_parameters(files, m, layout, begin, count, out);
   });

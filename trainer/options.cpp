@@ -327,8 +327,8 @@ std::vector<Option> service_rows() {
 
 std::vector<Option> all_rows() {
   std::vector<Option> all;
-  for (auto* part : {run_rows, model_rows, objective_rows, data_rows, optimizer_rows, parallel_rows,
-                     service_rows}) {
+  for (auto* part : {run_rows, model_rows, mixture_rows, objective_rows, data_rows, optimizer_rows,
+                     parallel_rows, service_rows}) {
     for (Option& option : part()) all.push_back(std::move(option));
   }
   return all;

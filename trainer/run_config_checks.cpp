@@ -49,6 +49,11 @@ void check_sizes(const RunConfig& c, const Report& report) {
     report("objective.mask_token_id",
            fmt::format("is {}, outside model.vocab_size {}", mask, vocabulary));
   }
+  if (has_model(c) && c.objective.router_aux_loss_coef > 0 && c.model.config.num_experts == 0) {
+    report("objective.router_aux_loss_coef",
+           fmt::format("is {}, but model.model_type {} has no experts to balance: leave it out",
+                       c.objective.router_aux_loss_coef, c.model.config.family));
+  }
   if (c.batch.micro_rows > c.batch.rows) {
     report("batch.micro_rows",
            fmt::format("is {}, more than batch.rows {}", c.batch.micro_rows, c.batch.rows));

@@ -2,10 +2,12 @@
 #include "trainer/step_batch.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <utility>
 
 #include "data/fingerprint.h"
+#include "model/layer_costs.h"
 #include "trainer/flops.h"
 
 namespace bdlm {
@@ -45,10 +47,10 @@ LayerShapes layer_shapes(const ModelConfig& m) {
   LayerShapes shapes;
   shapes.windows = m.windows();
   shapes.kv_width = m.kv_width();
-  // Forward and backward: 6 FLOPs a weight and row, 12 a channel and visible pair.
-  const auto weights = static_cast<double>(
-      m.hidden_size * (2 * m.query_width() + m.kv_width() + 3 * m.intermediate_size));
-  shapes.row_cost = 6 * weights;
+  // One deal for all layers, so of unlike layers the mean counts.
+  const std::vector<double> costs = layer_costs(m);
+  shapes.row_cost = std::accumulate(costs.begin(), costs.end(), 0.0) /
+                     static_cast<double>(costs.size());
   shapes.pair_cost = 12 * static_cast<double>(m.query_width());
   return shapes;
 }

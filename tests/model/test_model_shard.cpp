@@ -133,8 +133,8 @@ void check_places(const ParameterLayout& layout, const ModelShard& shard) {
            ++next) {
         const Parameter& tensor = layout.tensors[next];
         const std::int64_t layer = layer_of(tensor.name);
-        const bool end_unit = tensor.name == "model.norm.weight" || tensor.name == "lm_head.weight" ||
-                              !shard.first;
+        const bool end_unit = tensor.name == "model.norm.weight" ||
+                              tensor.name == "lm_head.weight" || !shard.first;
         if (layer < 0 && u != (end_unit ? layout.units.size() - 1 : 0)) break;
         if (layer >= 0 && u != unit_of.at(layer)) break;
         CHECK(tensor.offset >= at);
