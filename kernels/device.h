@@ -164,8 +164,8 @@ class Device {
   virtual void gather_rows(Tensor x, const std::int32_t* rows, Tensor y) = 0;  // y[i] = x[rows[i]]
   /// y[rows[i]] += x[i], rows distinct, i over x's rows; x and y may differ in dtype.
   virtual void scatter_add_rows(Tensor x, const std::int32_t* rows, Tensor y) = 0;
-  /// y[i] += x[places[i * count]] + ... + x[places[i * count + count - 1]], i over y's rows, added in
-  /// that order in the accumulate dtype; x and y may differ in dtype.
+  /// y[i] += x[places[i * count]], ..., x[places[i * count + count - 1]], i over y's rows, in that
+  /// order, rounded to y's dtype once at the end; x and y may differ in dtype.
   virtual void add_gathered_rows(Tensor x, const std::int32_t* places, std::int64_t count,
                                  Tensor y) = 0;
 
@@ -178,7 +178,7 @@ class Device {
                         Tensor c) = 0;
   /// Rows of `a` in groups, one after another, each with a matrix of its own. rows: of each group;
   /// their sum is a.rows, groups may be empty. w: the groups' matrices one below the other, of
-  /// w.rows / rows.size() rows each. c[group] = a[group] w_g^T (trans_w yes) or a[group] w_g (no).
+  /// w.rows / rows.size() rows each. c[group] (T or A) = a[group] w_g^T (trans_w yes), a[group] w_g.
   virtual void grouped_gemm(Tensor a, std::span<const std::int64_t> rows, Tensor w,
                             Transpose trans_w, Tensor c) = 0;
   /// dw (A), shaped like w: dw_g += dy[group]^T x[group].
@@ -219,24 +219,23 @@ class Device {
                                         Tensor dweight, Tensor y) = 0;
 
   // ---- mixture of experts: kernels/router.h says what a router does
-  /// logits [rows, E] A -> probabilities [rows, E] A (may alias logits) and the choice of every row,
-  /// chosen [rows * k] in the host's memory: experts by descending choice, of equals the lower one
-  /// first. bias [1, E] A takes part in the choice only; may be empty. Waits for the device.
-  virtual void choose_experts(const Router& router, Tensor logits, Tensor bias, Tensor probabilities,
-                              std::span<std::int32_t> chosen) = 0;
+  /// logits [rows, E] A -> probabilities [rows, E] A (may alias logits), and every row's choice:
+  /// chosen [rows * k] in host memory, experts by descending choice. bias [1, E] A takes part in the
+  /// choice only; may be empty. Waits for the device.
+  virtual void choose_experts(const Router& router, Tensor logits, Tensor bias,
+                              Tensor probabilities, std::span<std::int32_t> chosen) = 0;
   /// As above for a choice that is known: probabilities only, without waiting.
   virtual void router_probabilities(const Router& router, Tensor logits, Tensor probabilities) = 0;
   /// weights [rows, k] A of the chosen experts [rows * k].
-  virtual void expert_weights(const Router& router, Tensor probabilities, const std::int32_t* chosen,
-                              Tensor weights) = 0;
+  virtual void expert_weights(const Router& router, Tensor probabilities,
+                              const std::int32_t* chosen, Tensor weights) = 0;
   /// sums [packed rows, 2 E] A += of the rows i with packed[i] >= 0: how often each expert was
-  /// chosen, then its probability. In the order of i.
+  /// chosen, then its probability. In the order of i, or of pieces of a length that rows gives.
   virtual void balance_sums(const Router& router, Tensor probabilities, const std::int32_t* chosen,
                             const std::int32_t* packed, Tensor sums) = 0;
-  /// dlogits [rows, E] A = the gradient of the logits: through the weights, dweights [rows, k] A, and
-  /// of rows with packed[i] >= 0 through the probabilities themselves, whose gradient is
-  /// balance [packed rows, E] A. balance may be empty, packed null then. dlogits may alias
-  /// probabilities.
+  /// dlogits [rows, E] A (may alias probabilities) = the gradient through the weights, dweights
+  /// [rows, k] A, and where packed[i] >= 0 through the probabilities themselves, whose gradient is
+  /// balance [packed rows, E] A. balance may be empty, packed null then.
   virtual void router_backward(const Router& router, Tensor probabilities,
                                const std::int32_t* chosen, Tensor dweights, Tensor balance,
                                const std::int32_t* packed, Tensor dlogits) = 0;
@@ -265,26 +264,28 @@ class Device {
                              std::int64_t excluded, Tensor loss, Tensor dlogits) = 0;
 
   /// The same where ranks share out the vocabulary: logits [rows, n] (A) are those of the ids
-  /// [first, first + n), n may be 0. statistics [rows, 3] A = largest logit (-infinity when there
-  /// is none), sum of exp(logit - largest), the target's logit (0 when it is not among them).
+  /// [first, first + n), n may be 0. statistics [rows, 3] A = largest logit (none: -infinity), sum
+  /// of exp(logit - largest), the target's logit (0: not among them; -infinity: excluded).
   virtual void cross_entropy_statistics(Tensor logits, std::int64_t first,
                                         const std::int32_t* targets, std::int64_t excluded,
                                         Tensor statistics) = 0;
-  /// parts [ranks * rows, 3]: every rank's statistics, one rank after another. lse [rows, 1] A = the
-  /// logarithm of the sum of exponentials over all, loss [rows, 1] A = lse - the target's logit.
-  virtual void merge_cross_entropy(Tensor parts, Tensor lse, Tensor loss) = 0;
-  /// dlogits [rows, n] (T, may alias logits of the same dtype) = weight[i] * (p - onehot).
+  /// parts [ranks * rows, 3]: every rank's statistics, one rank after another. statistics [rows, 3]
+  /// A = those of the whole, loss [rows, 1] A = log(sum) + largest - the target's logit.
+  virtual void merge_cross_entropy(Tensor parts, Tensor statistics, Tensor loss) = 0;
+  /// dlogits [rows, n] (T, may alias logits of the same dtype) = weight[i] * (p - onehot), with the
+  /// statistics of the whole.
   virtual void cross_entropy_gradient(Tensor logits, std::int64_t first,
                                       const std::int32_t* targets, Tensor weight,
-                                      std::int64_t excluded, Tensor lse, Tensor dlogits) = 0;
+                                      std::int64_t excluded, Tensor statistics,
+                                      Tensor dlogits) = 0;
 
   // ---- optimizer, on flat ranges [1, n]
   /// Sum of squares, in double; waits for it. Not finite when an element is not.
   virtual double squared_norm(Tensor x) = 0;
   /// Decoupled AdamW (Loshchilov and Hutter, arXiv 1711.05101) on master, first, second (A) with
   /// gradient (A); `compute` (T) receives the new master rounded to T, may alias master.
-  virtual void adamw(const AdamW& args, const DecayRuns& runs, Tensor master,
-                     Tensor gradient, Tensor first, Tensor second, Tensor compute) = 0;
+  virtual void adamw(const AdamW& args, const DecayRuns& runs, Tensor master, Tensor gradient,
+                     Tensor first, Tensor second, Tensor compute) = 0;
 
  protected:
   /// Only asked of devices that do not share the host's memory.
