@@ -19,7 +19,7 @@ TEST_CASE("cuda swiglu: forward and backward and backward in place") {
         reference::swiglu_forward(gate_up.values<B>(), r);
         return r;
       };
-      cuda::swiglu_forward<T>(nullptr, view<const T>(gate_up), view<T>(y));
+      cuda::swiglu_forward<T>(nullptr, view<const T>(gate_up), {}, view<T>(y));
       wait();
       check_close("y", y, forward(Truth{}), forward(A{}));
 
@@ -51,7 +51,7 @@ TEST_CASE("cuda swiglu: large gates do not overflow and NaN is kept") {
   gate_up.set(2, 0, NAN);
   const TestMatrix dy = TestMatrix(DType::f32, 4, 1).filled(1);
   TestMatrix y(DType::f32, 4, 1), dgate_up(DType::f32, 4, 2);
-  cuda::swiglu_forward<float>(nullptr, view<const float>(gate_up), view<float>(y));
+  cuda::swiglu_forward<float>(nullptr, view<const float>(gate_up), {}, view<float>(y));
   cuda::swiglu_backward<float>(nullptr, view<const float>(gate_up), view<const float>(dy),
                                view<float>(dgate_up));
   wait();
