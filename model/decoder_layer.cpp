@@ -10,14 +10,14 @@ namespace {
 /// group. addend and the result are this rank's share of the rows.
 Buffer add_product(const LayerContext& c, Tensor input, Tensor w, Tensor addend) {
   Buffer sum = c.residual(addend.rows, addend.cols);
-  if (c.rows.alone()) {
+  if (c.scattered.alone()) {
     c.device.gemm_add(input, Transpose::no, w, Transpose::yes, addend, sum);
     return sum;
   }
   const Buffer partial = c.activation(input.rows, addend.cols);
   c.device.gemm(input, Transpose::no, w, Transpose::yes, partial, Accumulate::no);
   c.device.copy(addend, sum);
-  c.rows.reduce(partial, sum);
+  c.scattered.reduce(partial, sum);
   return sum;
 }
 
@@ -26,8 +26,8 @@ Buffer attention_residual(const LayerContext& c, const LayerTensors& w, const La
                           const LayerLists& lists, Tensor x, Tensor context) {
   if (plan.out_is_in) return add_product(c, context, w.o, x);
   Buffer middle = c.residual(lists.move.result, x.cols);
-  c.rows.pick(lists.move, lists.held, x, middle);
-  if (c.rows.alone()) {
+  c.scattered.pick(lists.move, lists.held, x, middle);
+  if (c.scattered.alone()) {
     c.device.gemm(context, Transpose::no, w.o, Transpose::yes, middle, Accumulate::yes);
     return middle;
   }
@@ -160,7 +160,7 @@ Buffer layer_backward(const LayerContext& c, const LayerTensors& w, const LayerT
   } else {
     dx = c.residual(x.rows, x.cols);
     c.device.zero(dx);
-    c.rows.pick_backward(lists.move, lists.held, dmiddle, dx);
+    c.scattered.pick_backward(lists.move, lists.held, dmiddle, dx);
   }
   attention_backward(c, w, g, plan, lists, x, dcontext, a.attention, dx);
   return dx;

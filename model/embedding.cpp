@@ -51,10 +51,10 @@ Buffer embedding_forward(const LayerContext& c, const EmbeddingPlan& plan, Tenso
   const DeviceList<std::int32_t> lookup = device.upload(std::span<const std::int32_t>(plan.lookup));
   Buffer rows = c.activation(lookup.count, table.cols);
   device.embedding_forward(lookup.data, table, rows);
-  if (!c.rows.alone()) {
+  if (!c.scattered.alone()) {
     const DeviceList<std::int32_t> order = device.upload(std::span<const std::int32_t>(plan.order));
     const Buffer arrived = c.activation(order.count, table.cols);
-    c.rows.swap(rows, plan.sends, arrived, plan.receives);
+    c.scattered.swap(rows, plan.sends, arrived, plan.receives);
     rows = c.activation(order.count, table.cols);
     device.gather_rows(arrived, order.data, rows);
   }
@@ -67,7 +67,7 @@ Buffer embedding_forward(const LayerContext& c, const EmbeddingPlan& plan, Tenso
 void embedding_backward(const LayerContext& c, const EmbeddingPlan& plan, Tensor dy,
                         Tensor dtable) {
   Device& device = c.device;
-  if (c.rows.alone()) {
+  if (c.scattered.alone()) {
     device.embedding_backward(plan.lookup, dy, dtable);
     return;
   }
@@ -76,7 +76,7 @@ void embedding_backward(const LayerContext& c, const EmbeddingPlan& plan, Tensor
   const Buffer leaving = c.residual(dy.rows, dy.cols), home = c.residual(total(plan.sends), dy.cols);
   device.zero(leaving);
   device.scatter_add_rows(dy, order.data, leaving);
-  c.rows.swap(leaving, plan.receives, home, plan.sends);
+  c.scattered.swap(leaving, plan.receives, home, plan.sends);
   device.embedding_backward(plan.lookup, home, dtable);
 }
 

@@ -43,9 +43,9 @@ void shared_cross_entropy(const LayerContext& c, const HeadTensors& t, Tensor lo
                           const std::int32_t* tokens, Tensor weights, std::int64_t excluded,
                           Tensor nll, Tensor dlogits) {
   const std::int64_t n = logits.rows;
-  const Buffer mine = c.sum(n, 3), parts = c.sum(n * c.rows.ranks(), 3), lse = c.sum(n, 1);
+  const Buffer mine = c.sum(n, 3), parts = c.sum(n * c.scattered.ranks(), 3), lse = c.sum(n, 1);
   c.device.cross_entropy_statistics(logits, t.first, tokens, excluded, mine);
-  c.rows.gather_equal(mine, parts);
+  c.scattered.gather_equal(mine, parts);
   c.device.merge_cross_entropy(parts, lse, nll);
   c.device.cross_entropy_gradient(logits, t.first, tokens, weights, excluded, lse, dlogits);
 }
@@ -57,12 +57,12 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x, std:
   const bool train = !t.dnorm.empty();
   const auto n = static_cast<std::int64_t>(rows.size());
   const bool all = n == out;
-  const RowMove move = plan_move(rows, out, c.rows.rank(), c.rows.ranks());
+  const RowMove move = plan_move(rows, out, c.scattered.rank(), c.scattered.ranks());
   const DeviceList<std::int32_t> held = device.upload(std::span<const std::int32_t>(move.held));
   const DeviceList<std::int32_t> tokens = device.upload(targets.tokens);
 
   const Buffer picked = all ? Buffer() : c.residual(move.result, x.cols);
-  if (!all) c.rows.pick(move, held, x, picked);
+  if (!all) c.scattered.pick(move, held, x, picked);
   const Tensor states = all ? x : picked.tensor();
   const Buffer rstd = c.sum(states.rows, 1);
   const Buffer normed = c.norm_rows(states, n, t.norm, rstd);
@@ -84,7 +84,7 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x, std:
     const Tensor weight = weights.tensor().slice_rows(first, count);
     const Tensor losses = nll.tensor().slice_rows(first, count);
     device.gemm(part, Transpose::no, t.head, Transpose::yes, logits, Accumulate::no);
-    if (c.rows.alone())
+    if (c.scattered.alone())
       device.cross_entropy(logits, tokens.data + first, weight, targets.excluded, losses, dlogits);
     else
       shared_cross_entropy(c, t, logits, tokens.data + first, weight, targets.excluded, losses,
@@ -105,7 +105,7 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x, std:
       const Buffer dstates = c.residual(states.rows, x.cols);
       device.zero(dstates);
       c.norm_rows_backward(states, t.norm, rstd, dnormed, dstates, t.dnorm);
-      c.rows.pick_backward(move, held, dstates, result.dx);
+      c.scattered.pick_backward(move, held, dstates, result.dx);
     }
   }
   result.nll = std::move(nll);

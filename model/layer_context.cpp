@@ -50,32 +50,32 @@ Tensor LayerContext::operand(Tensor x, Buffer& copy) const {
 }
 
 Tensor LayerContext::all_rows(Tensor x, std::int64_t n, Buffer& copy) const {
-  if (rows.alone()) return operand(x, copy);
+  if (scattered.alone()) return operand(x, copy);
   Buffer rounded;
   const Tensor mine = operand(x, rounded);
   copy = activation(n, x.cols);
-  rows.gather(mine, copy);
+  scattered.gather(mine, copy);
   return copy;
 }
 
 Buffer LayerContext::norm_rows(Tensor x, std::int64_t n, Tensor weight, Tensor rstd) const {
   Buffer mine = activation(x.rows, x.cols);
   device.rms_norm_forward(x, weight, config.rms_norm_eps, mine, rstd);
-  if (rows.alone()) return mine;
+  if (scattered.alone()) return mine;
   Buffer all = activation(n, x.cols);
-  rows.gather(mine, all);
+  scattered.gather(mine, all);
   return all;
 }
 
 void LayerContext::norm_rows_backward(Tensor x, Tensor weight, Tensor rstd, Tensor dnormed,
                                       Tensor dx, Tensor dweight) const {
-  if (rows.alone()) {
+  if (scattered.alone()) {
     device.rms_norm_backward(x, weight, rstd, dnormed, dx, dweight);
     return;
   }
   const Buffer mine = activation(x.rows, x.cols);
   device.zero(mine);
-  rows.reduce(dnormed, mine);
+  scattered.reduce(dnormed, mine);
   device.rms_norm_backward(x, weight, rstd, mine, dx, dweight);
 }
 

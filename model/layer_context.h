@@ -45,7 +45,7 @@ struct LayerContext {
   Device& device;
   const ModelConfig& config;  // sizes of this rank
   Exchange& exchange;
-  ScatteredRows& rows;      // what the tensor group shares out
+  ScatteredRows& scattered;  // what the tensor group shares out
   ExpertExchange& experts;  // rows to their experts and back
   BalanceTerm& balance;
   RotaryTable rotary;

@@ -13,15 +13,15 @@ namespace bdlm {
 namespace {
 
 /// A number that the user can change.
-struct Axis {
+struct MeshKey {
   const char* name;
   int& (*field)(MeshRequest&);
 };
-const Axis tensor{"tensor", [](MeshRequest& r) -> int& { return r.sizes.tensor; }};
-const Axis csbp{"csbp", [](MeshRequest& r) -> int& { return r.sizes.csbp; }};
-const Axis pipeline{"pipeline", [](MeshRequest& r) -> int& { return r.sizes.pipeline; }};
-const Axis expert{"expert", [](MeshRequest& r) -> int& { return r.sizes.expert; }};
-const Axis virtual_stages{"virtual_stages",
+const MeshKey tensor{"tensor", [](MeshRequest& r) -> int& { return r.sizes.tensor; }};
+const MeshKey csbp{"csbp", [](MeshRequest& r) -> int& { return r.sizes.csbp; }};
+const MeshKey pipeline{"pipeline", [](MeshRequest& r) -> int& { return r.sizes.pipeline; }};
+const MeshKey expert{"expert", [](MeshRequest& r) -> int& { return r.sizes.expert; }};
+const MeshKey virtual_stages{"virtual_stages",
                           [](MeshRequest& r) -> int& { return r.virtual_stages; }};
 
 enum Rule { world_rule, tensor_rule, pipeline_rule, virtual_rule, expert_rule, rules };
@@ -82,9 +82,9 @@ std::string nearest(const MeshRequest& request, Rule rule, Value value, Set set)
 }
 
 /// "set parallel.tensor to 2 or 4, or parallel.csbp to 3", of the axes where a change helps.
-std::string advice(const MeshRequest& request, Rule rule, std::initializer_list<Axis> axes) {
+std::string advice(const MeshRequest& request, Rule rule, std::initializer_list<MeshKey> axes) {
   std::vector<std::string> choices;
-  for (const Axis& axis : axes) {
+  for (const MeshKey& axis : axes) {
     MeshRequest copy = request;
     const std::string sizes = nearest(request, rule, axis.field(copy),
                                       [&](MeshRequest& r, int size) { axis.field(r) = size; });
@@ -100,7 +100,7 @@ std::string with_advice(std::string sentence, const std::string& advice) {
 MeshFinding world_finding(const MeshRequest& r) {
   std::vector<std::string> factors;
   const char* key = nullptr;
-  for (const Axis& axis : {tensor, csbp, pipeline}) {
+  for (const MeshKey& axis : {tensor, csbp, pipeline}) {
     MeshRequest copy = r;
     if (axis.field(copy) == 1) continue;
     if (key == nullptr) key = axis.name;
@@ -175,7 +175,7 @@ MeshFinding expert_finding(const MeshRequest& r) {
 std::vector<MeshFinding> check_mesh(const MeshRequest& request) {
   require(request.world >= 1, "a mesh of {} ranks: at least one is needed", request.world);
   std::vector<MeshFinding> findings;
-  for (const Axis& axis : {tensor, csbp, pipeline, virtual_stages, expert}) {
+  for (const MeshKey& axis : {tensor, csbp, pipeline, virtual_stages, expert}) {
     MeshRequest copy = request;
     const std::string key = fmt::format("parallel.{}", axis.name);
     if (axis.field(copy) < 1)

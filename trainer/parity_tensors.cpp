@@ -11,15 +11,15 @@ namespace bdlm {
 namespace {
 
 /// Where a logical tensor stands in the tensors on disk.
-struct DiskPlace {
+struct GoldenPlace {
   std::size_t tensor = 0;
   std::int64_t first = 0;  // element
 };
 
-std::unordered_map<std::string, DiskPlace> places_of(const std::vector<DiskTensor>& disk,
+std::unordered_map<std::string, GoldenPlace> places_of(const std::vector<DiskTensor>& disk,
                                                      const ParameterLayout& whole,
                                                      std::vector<std::int64_t>& sizes) {
-  std::unordered_map<std::string, DiskPlace> places;
+  std::unordered_map<std::string, GoldenPlace> places;
   for (std::size_t t = 0; t < disk.size(); ++t) {
     std::int64_t at = 0;
     for (const std::string& part : disk[t].parts) {
@@ -62,7 +62,7 @@ TensorsComparison compare_owned(const ModelConfig& model, const ParameterLayout&
   for (const FlatRange& part : parts) {
     for (const Parameter& p : local.tensors) {
       for (const LogicalRun& run : logical_runs(p, part.begin, part.count)) {
-        const DiskPlace place = places.at(p.name);
+        const GoldenPlace place = places.at(p.name);
         double* sum = sums.data() + 4 * place.tensor;
         for (std::int64_t i = 0; i < run.count; ++i) {
           const double got = values.at(static_cast<std::size_t>(at + run.local + i - part.begin));
