@@ -43,11 +43,11 @@ void shared_cross_entropy(const LayerContext& c, const HeadTensors& t, Tensor lo
                           const std::int32_t* tokens, Tensor weights, std::int64_t excluded,
                           Tensor nll, Tensor dlogits) {
   const std::int64_t n = logits.rows;
-  const Buffer mine = c.sum(n, 3), parts = c.sum(n * c.scattered.ranks(), 3), lse = c.sum(n, 1);
+  const Buffer mine = c.sum(n, 3), parts = c.sum(n * c.scattered.ranks(), 3);
   c.device.cross_entropy_statistics(logits, t.first, tokens, excluded, mine);
   c.scattered.gather_equal(mine, parts);
-  c.device.merge_cross_entropy(parts, lse, nll);
-  c.device.cross_entropy_gradient(logits, t.first, tokens, weights, excluded, lse, dlogits);
+  c.device.merge_cross_entropy(parts, mine, nll);
+  c.device.cross_entropy_gradient(logits, t.first, tokens, weights, excluded, mine, dlogits);
 }
 
 HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x, std::int64_t out,

@@ -38,11 +38,11 @@ void HostState::masters(std::int64_t begin, std::int64_t count, double* out) con
   std::int64_t at = 0;
   auto part = parts.begin();
   for (; begin >= part->begin + part->count; ++part) at += part->count;
-  const std::int64_t first = at + begin - part->begin;
+  const std::int64_t place = at + begin - part->begin;
   if (dtype == DType::f64) {
-    std::copy_n(reinterpret_cast<const double*>(master.data()) + first, count, out);
+    std::copy_n(reinterpret_cast<const double*>(master.data()) + place, count, out);
   } else {
-    std::copy_n(reinterpret_cast<const float*>(master.data()) + first, count, out);
+    std::copy_n(reinterpret_cast<const float*>(master.data()) + place, count, out);
   }
 }
 
