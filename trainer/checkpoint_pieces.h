@@ -11,7 +11,7 @@
 namespace bdlm {
 
 struct Piece {
-  Box box;
+  Box box;                 // of the logical tensor
   std::int64_t first = 0;  // its first element's place in the share
 };
 

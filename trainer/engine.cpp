@@ -78,7 +78,7 @@ void Engine::load(const CheckpointInfo& checkpoint) {
   if (optimizer_) {
     HostState state = optimizer_->empty_state();
     agree(mesh_.world(), [&] {
-      load_checkpoint(checkpoint, model_->layout(), true, state.share());
+      load_checkpoint(checkpoint, config_.model.config, model_->layout(), true, state.share());
     });
     optimizer_->load(state);
     return;
@@ -92,7 +92,7 @@ void load_weights(const CheckpointInfo& checkpoint, Decoder& decoder, Device& de
   state.parts = {{0, weights.cols}};
   state.dtype = accumulate_type(weights.dtype);
   state.master.resize(static_cast<std::size_t>(weights.cols) * size_of(state.dtype));
-  load_checkpoint(checkpoint, decoder.layout(), false, state.share());
+  load_checkpoint(checkpoint, decoder.config(), decoder.layout(), false, state.share());
   if (weights.dtype == state.dtype) {
     device.copy_from_host(state.master.data(), weights);
     return;

@@ -197,7 +197,8 @@ void TrainingRun::save() {
   if (saved_step_ == progress_.step) return;
   HostState state = engine_.optimizer().save();
   save_checkpoint(mesh_, config_.run.folder, progress_, print_run_file(config_),
-                  engine_.model().layout(), state.share(), config_.checkpoint.keep);
+                  config_.model.config, engine_.model().layout(), state.share(),
+                  config_.checkpoint.keep);
   saved_step_ = progress_.step;
 }
 

@@ -28,8 +28,8 @@ struct World {
   std::string save(const ParameterLayout& layout, const StateShare& share, std::int64_t step,
                    std::int64_t keep = 0) {
     return error_of([&] {
-      save_checkpoint(mesh, run_folder, {step, 2 * step, step, 0, 7}, "run: {}\n", layout, share,
-                      keep);
+      save_checkpoint(mesh.world(), mesh.sizes(), run_folder, {step, 2 * step, step, 0, 7},
+                      "run: {}\n", layout, layout, share, keep);
     });
   }
   int ranks() { return mesh.world().size(); }
@@ -60,7 +60,7 @@ TEST_CASE("n ranks save, any partition loads", "[test_checkpoint]") {
         for (int rank = 0; rank < ranks; ++rank) {
           State got(others.parts(rank), DType::f32);
           got.fill(layout, -1);
-          load_checkpoint(info, layout, true, got.share);
+          load_checkpoint(info, layout, layout, true, got.share);
           REQUIRE(got.wrong(layout, static_cast<double>(step)) == 0);
         }
       }
@@ -86,7 +86,7 @@ TEST_CASE("ranks that own nothing write no file", "[test_checkpoint]") {
   }
   CHECK(shards == 1);
   State got({{0, layout.size}}, DType::f32);
-  load_checkpoint(info, layout, true, got.share);
+  load_checkpoint(info, layout, layout, true, got.share);
   CHECK(got.wrong(layout) == 0);
 }
 
