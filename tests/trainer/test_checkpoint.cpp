@@ -143,7 +143,8 @@ TEST_CASE("large attributes and more than one slab") {
   one.share.first = one.share.second = {};
   save(folder, layout, one.share, 2);
   CHECK_THAT(error_of([&] {
-               load_checkpoint(open_checkpoint(folder.step(2).string()), layout, layout, false, all.share);
+               load_checkpoint(open_checkpoint(folder.step(2).string()), layout, layout, false,
+                               all.share);
              }),
              Contains("master/w: element 100 of 1572864 is not stored"));
 }
