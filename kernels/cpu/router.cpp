@@ -177,9 +177,9 @@ void CpuDevice::expert_weights(const Router& router, Tensor probabilities,
                         const std::int32_t* experts = chosen + i * router.chosen;
                         A sum = 0;
                         for (std::int64_t s = 0; s < router.chosen; ++s) sum += in[i][experts[s]];
-                        const A whole = router.normalize ? sum + static_cast<A>(weight_floor) : A(1);
+                        sum = router.normalize ? sum + static_cast<A>(weight_floor) : A(1);
                         for (std::int64_t s = 0; s < router.chosen; ++s)
-                          to[i][s] = in[i][experts[s]] / whole * static_cast<A>(router.scaling);
+                          to[i][s] = in[i][experts[s]] / sum * static_cast<A>(router.scaling);
                       }
                     });
   });

@@ -184,7 +184,7 @@ void CudaDevice::gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, 
     if (!adds) zero(c);
     return;
   }
-  products_->multiply(a, trans_a, b, trans_b, adds ? c : Tensor{}, c, sizes);
+  products_->multiply(a, trans_a, b, trans_b, adds ? c : Tensor{}, c, sizes, sizes);
 }
 
 void CudaDevice::gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
@@ -193,7 +193,7 @@ void CudaDevice::gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans
   check_gemm_addend(addend, c);
   if (c.empty()) return;
   if (sizes.k == 0) return copy(addend, c);
-  products_->multiply(a, trans_a, b, trans_b, addend, c, sizes);
+  products_->multiply(a, trans_a, b, trans_b, addend, c, sizes, sizes);
 }
 
 }  // namespace bdlm::cuda

@@ -1,30 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a mixture of experts needs: products of groups, its gated unit, the router.
+#include <bit>
+
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/tensor_view.h"
 
 namespace bdlm::cuda {
+namespace {
+
+/// Groups have another number of rows in every micro-batch, and to choose an algorithm takes longer
+/// than to enqueue a product.
+std::int64_t rounded(std::int64_t rows) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+}
+
+}  // namespace
 
 void CudaDevice::grouped_gemm(Tensor a, std::span<const std::int64_t> rows, Tensor w,
                               Transpose trans_w, Tensor c) {
   const std::int64_t each = check_grouped_gemm(a, rows, w, trans_w, c);
+  if (c.empty()) return;
+  if (a.cols == 0) return zero(c);
+  if (products_->multiply_groups(a, rows, w, trans_w, c)) return;
   std::int64_t first = 0, group = 0;
   for (const std::int64_t count : rows) {
-    gemm(a.slice_rows(first, count), Transpose::no, w.slice_rows(each * group++, each), trans_w,
-         c.slice_rows(first, count), Accumulate::no);
+    if (count > 0) {
+      products_->multiply(a.slice_rows(first, count), Transpose::no,
+                          w.slice_rows(each * group, each), trans_w, Tensor{},
+                          c.slice_rows(first, count), {count, c.cols, a.cols},
+                          {rounded(count), c.cols, a.cols});
+    }
     first += count;
+    ++group;
   }
 }
 
 void CudaDevice::grouped_gemm_gradient(Tensor dy, Tensor x, std::span<const std::int64_t> rows,
                                        Tensor dw) {
   const std::int64_t each = check_grouped_gemm_gradient(dy, x, rows, dw);
+  if (dw.empty()) return;
   std::int64_t first = 0, group = 0;
   for (const std::int64_t count : rows) {
-    gemm(dy.slice_rows(first, count), Transpose::yes, x.slice_rows(first, count), Transpose::no,
-         dw.slice_rows(each * group++, each), Accumulate::yes);
+    if (count > 0) {
+      const Tensor sum = dw.slice_rows(each * group, each);
+      products_->multiply(dy.slice_rows(first, count), Transpose::yes, x.slice_rows(first, count),
+                          Transpose::no, sum, sum, {dy.cols, x.cols, count},
+                          {dy.cols, x.cols, rounded(count)});
+    }
     first += count;
+    ++group;
   }
 }
 

@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(block_threads)
   for (int s = 0; s < k; ++s) out[s] = p[experts[s]] / whole * static_cast<A>(router.scaling);
 }
 
-/// Block (c, s, r): the experts of chunk c over the rows of slice s that belong to the packed row r.
-/// partial [packed rows * slices, 2 E].
+/// Block (c, s, r): the experts of chunk c over the rows of slice s that belong to the packed row
+/// r. partial [packed rows * slices, 2 E].
 template <class A>
 __global__ void __launch_bounds__(block_threads)
     sum_slices(Router router, View<const A> probabilities,
@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(block_threads)
   *to += sum;
 }
 
-/// A warp has a row; `shared` takes the gradient of its probabilities. dlogits may be probabilities.
+/// A warp has a row; `shared` takes the gradient of its probabilities. dlogits and probabilities may
+/// be the same.
 template <class A>
 __global__ void __launch_bounds__(row_warps* lanes)
     backward(Router router, View<const A> probabilities, const std::int32_t* __restrict__ chosen,

@@ -12,8 +12,8 @@ namespace {
 
 constexpr unsigned block_threads = 256;
 
-/// dgate_up may be gate_up and y may be dy: a thread writes what only it has read. A row of the block
-/// is a row of the matrix.
+/// dgate_up may be gate_up and y may be dy: a thread writes what only it has read. A row of the
+/// block is a row of the matrix.
 template <class T, int N>
 __global__ void __launch_bounds__(block_threads)
     backward(View<const T> gate_up, View<const sum_t<T>> weight, View<const T> dy,
