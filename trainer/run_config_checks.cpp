@@ -8,9 +8,6 @@
 namespace bdlm {
 namespace {
 
-/// Of a mixture-of-experts layer; 0: the model has none.
-std::int64_t experts_of(const ModelConfig&) { return 0; }
-
 void check_objective(const Objective& o, const Report& report) {
   const bool uniform = o.corruption == Corruption::uniform;
   if (o.views == Views::complementary && uniform) {
@@ -110,6 +107,8 @@ void check_parallel(RunConfig& c, int world, const Report& report) {
 }  // namespace
 
 bool has_model(const RunConfig& config) { return config.model.config.vocab_size > 0; }
+
+std::int64_t experts_of(const ModelConfig&) { return 0; }
 
 void check_run_config(RunConfig& config, int world, const Report& report) {
   check_objective(config.objective, report);

@@ -14,6 +14,9 @@ using Report = std::function<void(const std::string& key, const std::string& sen
 
 bool has_model(const RunConfig& config);
 
+/// Of a mixture-of-experts layer; 0: the model has none.
+std::int64_t experts_of(const ModelConfig& model);
+
 /// `world`: ranks of the launch, 0 when not known. Fills parallel.mesh.data.
 void check_run_config(RunConfig& config, int world, const Report& report);
 
