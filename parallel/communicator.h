@@ -151,6 +151,8 @@ class MpiSession {
 /// This rank among those on the same machine. Collective over the world.
 struct Locality {
   int rank = 0, size = 1;
+  int node = 0;      // the lowest world rank of them: names the machine where host names do not
+  std::string host;  // as the machine calls itself
 };
 Locality mpi_locality();
 

@@ -16,7 +16,10 @@ std::vector<LayerRange> stage_layers(const RunConfig& config) {
   const ModelConfig& m = config.model.config;
   // A row sees half of its row's tokens on average, less where documents are short.
   const double keys = static_cast<double>(config.data.row_tokens) / 2;
-  return cut_layers(layer_costs(m, keys), embedding_cost(m), head_cost(m),
+  // Corruption rates are spread evenly: half of the positions are scored, in one view each.
+  const double copies = 1 + static_cast<double>(config.objective.view_count());
+  const double scored = (config.objective.views == Views::complementary ? 1 : 0.5) / copies;
+  return cut_layers(layer_costs(m, keys), embedding_cost(m), head_cost(m, scored),
                     config.parallel.mesh.pipeline * config.parallel.virtual_stages);
 }
 

@@ -6,11 +6,14 @@
 #include <iterator>
 #include <memory>
 
+#include "kernels/error.h"
 #include "model/parameters.h"
 #include "parallel/describe.h"
+#include "parallel/mesh_picture.h"
 #include "parallel/pipeline_simulation.h"
 #include "trainer/memory_plan.h"
 #include "trainer/model_placement.h"
+#include "trainer/run_config_checks.h"
 #include "trainer/sources.h"
 #include "trainer/traffic.h"
 
@@ -141,6 +144,17 @@ std::string plan_report(const RunConfig& config, std::int64_t step) {
   std::string text = topology(config);
   if (!rows.empty()) text += first_pass(rows, config);
   return text + bytes_table(source.get(), config, step);
+}
+
+std::string mesh_report(const RunConfig& config) {
+  require(has_model(config), "the mesh is drawn with the model's layers: give the model section");
+  const auto layers = stage_layers(config);
+  return mesh_picture(config.parallel.mesh,
+                      {.virtual_stages = config.parallel.virtual_stages,
+                       .layers = layers,
+                       .experts = config.model.config.num_experts,
+                       .tied_embeddings = config.model.config.tie_word_embeddings,
+                       .zero = config.parallel.zero});
 }
 
 }  // namespace bdlm

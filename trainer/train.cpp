@@ -15,6 +15,7 @@
 #include "trainer/model_placement.h"
 #include "trainer/run_device.h"
 #include "trainer/run_log.h"
+#include "trainer/run_placement.h"
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 #include "trainer/sources.h"
@@ -72,6 +73,7 @@ class TrainingRun {
 
 int TrainingRun::run() {
   const SignalHandlers signals;
+  tell_placement(mesh_, *device_);
   resume_or_start();
   if (progress_.step >= config_.run.steps)
     spdlog::info("all {} steps of the run are done", config_.run.steps);

@@ -279,6 +279,10 @@ TEST_CASE("the launch must divide") {
   const std::string all = "parallel: {csbp: 2, tensor: 2, pipeline: 2, zero: 3}";
   CHECK(parse(all, {}, 24).parallel.mesh.data == 3);
   CHECK_THAT(wrong(all, {}, 12), Contains("12 ranks do not divide into tensor 2 x csbp 2 x"));
+  const RunConfig deep = parse(
+      model + "parallel: {pipeline: 3, virtual_stages: 1, schedule: interleaved}", {}, 3);
+  CHECK(deep.parallel.schedule == PipelineSchedule::interleaved);
+  CHECK(print_run_file(deep).find("schedule: interleaved") != std::string::npos);
   // Without a launch nothing is asked of it.
   CHECK(parse("parallel: {csbp: 2, expert: 4}").parallel.mesh.data == 2);
   CHECK_THAT(wrong("parallel: {csbp: 2, expert: 4}", {}, 6),
