@@ -95,6 +95,10 @@ std::vector<std::string> family_names() {
   return names;
 }
 
+bool family_is_dense(const std::string& family) {
+  return family_of(family, "model.model_type").mixture == Mixture::none;
+}
+
 ModelConfig family_defaults(const std::string& family) {
   const Family& row = family_of(family, "model.family");
   ModelConfig config;

@@ -21,6 +21,8 @@ struct DiskTensor {
 
 std::vector<std::string> family_names();  // as model_type in config.json: "llama", "qwen3_moe" ...
 
+bool family_is_dense(const std::string& family);  // no experts; Error for an unknown family
+
 /// A config with the flags that every model of the family has (qkv bias, QK-norm, kind of router)
 /// and no sizes:
 /// what the inline fields of a run file start from. Throws Error for an unknown family.

@@ -178,7 +178,7 @@ void load_checkpoint(const CheckpointInfo& info, const ParameterLayout& whole,
       std::vector<Run> runs;
       std::int64_t source = 0;
       for (const Box& box : dataset.boxes) {
-        for (const Piece& piece : pieces->second.pieces) {
+        for (const StoredPiece& piece : pieces->second.pieces) {
           append_runs(box, source, piece.box, piece.first, runs);
         }
         source += box.size();

@@ -79,7 +79,7 @@ StoredFile write_shard(const std::string& path, const ParameterLayout& layout,
     const std::size_t element = size_of(values.dtype);
     for (const TensorPieces& pieces : tensors) {
       StoredDataset dataset{kind, pieces.tensor->name, {}, 0};
-      for (const Piece& piece : pieces.pieces) dataset.boxes.push_back(piece.box);
+      for (const StoredPiece& piece : pieces.pieces) dataset.boxes.push_back(piece.box);
       const auto* from = static_cast<const std::byte*>(values.data) +
                          static_cast<std::size_t>(pieces.first()) * element;
       dataset.hash = XXH64(from, static_cast<std::size_t>(pieces.count()) * element, 0);

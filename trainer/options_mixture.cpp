@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of mixtures of experts, with Hugging Face's names.
+#include <algorithm>
+
 #include "trainer/options_rows.h"
 #include "trainer/options_special.h"
 
@@ -36,5 +38,10 @@ std::vector<Option> mixture_rows() {
 }
 
 #undef FIELD
+
+bool is_mixture_key(const std::string& key) {
+  static const std::vector<Option> rows = mixture_rows();
+  return std::ranges::find(rows, key, &Option::key) != rows.end();
+}
 
 }  // namespace bdlm::rows

@@ -8,6 +8,7 @@
 namespace bdlm::rows {
 
 std::vector<Option> mixture_rows();
+bool is_mixture_key(const std::string& key);
 Option layer_types();
 Option mask_token_id();
 Option noise_range();

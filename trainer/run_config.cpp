@@ -10,6 +10,7 @@
 
 #include "kernels/error.h"
 #include "model/families.h"
+#include "trainer/options_special.h"
 #include "trainer/options_value.h"
 #include "trainer/run_config_checks.h"
 #include "trainer/run_config_keys.h"
@@ -110,8 +111,11 @@ void Resolver::apply_model_defaults() {
                      std::ranges::count(family_names(), family->value.Scalar()) > 0;
   if (known) config_.model.config = family_defaults(family->value.Scalar());
   if (from == nullptr || from->value.IsNull()) return;
+  // Resolved files of older versions say nothing of experts, and what is not there has none.
+  const bool dense = known && family_is_dense(family->value.Scalar());
   const bool complete = std::ranges::all_of(options(), [&](const Option& option) {
-    return option.section() != "model" || given(option.key);
+    return option.section() != "model" || given(option.key) ||
+           (dense && rows::is_mixture_key(option.key));
   });
   if (complete) return;
   try {

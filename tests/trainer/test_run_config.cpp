@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "kernels/error.h"
 #include "trainer/engine.h"
@@ -257,6 +258,10 @@ TEST_CASE("combinations that cannot work name both keys") {
   both("data: {row_tokens: 16}", "objective.block_size", "data.row_tokens");
   both("eval: {every: 5}", "eval.every", "data.eval");
   both(model + "  weights: load", "model.weights", "model.from");
+  both(model + "objective: {router_aux_loss_coef: 0.1}", "objective.router_aux_loss_coef",
+       "model.model_type llama has no experts");
+  both(model + "  freeze_router: true", "model.freeze_router", "has no router");
+  both(model + "  num_experts: 4", "model.num_experts", "model.model_type");
   both("run: {steps: 5}\nschedule: {warmup_steps: 6}", "schedule.warmup_steps", "run.steps");
   both("run: {steps: 5}\nschedule: {kind: wsd, warmup_steps: 3, decay_steps: 3}",
        "schedule.decay_steps", "run.steps");
@@ -322,6 +327,37 @@ checkpoint: {resume: other/run}
   CHECK(print_run_file(parse_run_file(empty, "/x.yaml", {}, 0)) == empty);
 }
 
+TEST_CASE("a mixture's fields are read printed and read back") {
+  const std::string text = R"(
+model: {model_type: llada2_moe, vocab_size: 258, hidden_size: 32, intermediate_size: 48,
+  num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 2, num_experts: 12,
+  num_experts_per_tok: 3, moe_intermediate_size: 16, norm_topk_prob: false, freeze_router: true,
+  num_shared_experts: 2, first_k_dense_replace: 1, moe_router_enable_expert_bias: false,
+  n_group: 4, topk_group: 3, routed_scaling_factor: 1.5}
+objective: {router_aux_loss_coef: 0.25}
+)";
+  const std::string printed = print_run_file(parse(text));
+  for (const RunConfig& config : {parse(text), parse(printed)}) {
+    const ModelConfig& m = config.model.config;
+    CHECK(m.freeze_router);
+    CHECK(m.num_shared_experts == 2);
+    CHECK_FALSE(m.sparse(0));
+    CHECK_FALSE(m.router_bias);
+    CHECK(m.partial_rotary_factor == 0.5);
+    const Router router = m.router();
+    CHECK(router.experts == 12);
+    CHECK(router.chosen == 3);
+    CHECK(router.sigmoid);
+    CHECK(router.groups == 4);
+    CHECK(router.best_groups == 3);
+    CHECK_FALSE(router.normalize);
+    CHECK(router.scaling == 1.5);
+    CHECK(config.objective.router_aux_loss_coef == 0.25);
+  }
+  CHECK_THAT(wrong(text, {"model.n_group=5"}),
+             Contains("model.n_group") && Contains("these do: 1, 2, 3, 4, 6"));
+}
+
 TEST_CASE("run.residual widens the residual stream of bfloat16 only") {
   const auto residual = [](const std::string& run) {
     return decoder_options(parse("run: {" + run + "}")).residual;
@@ -349,6 +385,21 @@ TEST_CASE("a Hugging Face folder gives what the run file does not") {
   const std::string printed = print_run_file(config);
   std::filesystem::remove_all(folder);
   CHECK(print_run_file(parse(printed)) == printed);
+  // So do those that were written before there were experts.
+  std::string older;
+  std::istringstream lines(printed);
+  for (std::string line; std::getline(lines, line);) {
+    const bool of_experts = line.find("expert") != std::string::npos ||
+                            line.find("router:") != std::string::npos ||
+                            line.find("topk") != std::string::npos ||
+                            line.find("n_group") != std::string::npos ||
+                            line.find("dense_replace") != std::string::npos ||
+                            line.find("routed_scaling") != std::string::npos ||
+                            line.find("moe_") != std::string::npos;
+    if (!of_experts) older += line + "\n";
+  }
+  CHECK(older.size() < printed.size());
+  CHECK(parse(older).model.config.rope_theta == 12345);
   CHECK_THAT(wrong(text), Contains("run.yaml:1: model.from: ") && Contains("config.json"));
 }
 
