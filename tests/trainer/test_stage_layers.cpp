@@ -11,7 +11,7 @@ std::vector<LayerRange> cut(const std::string& model, const std::string& paralle
   return stage_layers(
       parse_run_file("model: {hidden_size: 32, intermediate_size: 64, "
                      "num_attention_heads: 4, " +
-                         model + "}\n" + "data: {row_tokens: 64}\nparallel: {" + parallel + "}",
+                         model + "}\n" + "data: {row_tokens: 4096}\nparallel: {" + parallel + "}",
                      "/work/run.yaml", {}, world));
 }
 
@@ -25,7 +25,7 @@ TEST_CASE("layers of a run are cut into its virtual stages") {
 }
 
 TEST_CASE("a large vocabulary leaves the last stage fewer layers") {
-  const auto stages = cut("vocab_size: 4096, num_hidden_layers: 8", "pipeline: 2", 2);
+  const auto stages = cut("vocab_size: 65536, num_hidden_layers: 8", "pipeline: 2", 2);
   CHECK(stages[1].count() < stages[0].count());
 }
 
