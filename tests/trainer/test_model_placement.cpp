@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <catch2/catch.hpp>
 
-#include "trainer/stage_layers.h"
+#include "trainer/model_placement.h"
 
 using namespace bdlm;
 
