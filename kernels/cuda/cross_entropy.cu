@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(row_threads<A>, 1)
 
 /// A thread has a row.
 template <class A>
-__global__ void __launch_bounds__(merge_threads)
+__global__ void __launch_bounds__(merge_threads, 1)
     merge(View<const A> parts, View<A> statistics, View<A> loss) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * merge_threads + threadIdx.x;
   if (i >= loss.rows) return;

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(row_warps* lanes)
     const A through = router.normalize ? (dweight[s] - mixed / sum) / sum : dweight[s];
     dp[list[s]] += static_cast<A>(router.scaling) * through;
   }
-  __syncwarp(all_lanes);
+  __syncwarp(all_lanes);  // the chosen experts' part too
   A mean = 0;
   if (!router.sigmoid) {
     for (int e = threadIdx.x; e < experts; e += lanes) mean += dp[e] * p[e];
