@@ -98,8 +98,9 @@ struct HeadView {
   Tensor norm;  // [1, D]
   Tensor head;  // [V', D]; the embedding's memory when tied and not pipelined
 };
+/// embedding: where a tied head is looked for; the embedding may be a unit of its own.
 HeadView view_head(const ModelConfig& config, const ParameterLayout& layout,
-                   const ParameterMemory& memory);
+                   const ParameterMemory& memory, const ParameterMemory& embedding);
 /// Memory of one flat tensor [1, layout.size].
 ParameterMemory in_flat(Tensor flat);
 

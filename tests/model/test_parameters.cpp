@@ -113,7 +113,7 @@ TEST_CASE("views point at their tensors, stacked ones as one matrix", "[paramete
     CHECK(tensor.contiguous());
   };
   check(view_embedding(layout, place), "model.embed_tokens.weight", 13, 10);
-  const HeadView head = view_head(config, layout, place);
+  const HeadView head = view_head(config, layout, place, place);
   check(head.norm, "model.norm.weight", 1, 10);
   check(head.head, "lm_head.weight", 13, 10);
   const LayerTensors layer = view_layer(config, layout, 1, place);
@@ -137,10 +137,29 @@ TEST_CASE("views point at their tensors, stacked ones as one matrix", "[paramete
 
   const ModelConfig bare = odd(true, false, false);
   const ParameterLayout less = layout_of(bare);
-  CHECK(view_head(bare, less, place).head.data == view_embedding(less, place).data);
+  CHECK(view_head(bare, less, place, place).head.data == view_embedding(less, place).data);
   CHECK(view_layer(bare, less, 0, place).q_bias.empty());
   CHECK(view_layer(bare, less, 0, place).q_norm.empty());
   CHECK_THROWS_AS(view_layer(bare, less, 2, place), Error);  // there is no such layer
+}
+
+TEST_CASE("a tied head is looked for in the embedding's unit alone", "[parameters]") {
+  const ModelConfig config = odd(true, false, false);
+  const ParameterLayout layout = layout_of(config);
+  std::vector<double> memory(static_cast<std::size_t>(layout.size));
+  const Tensor flat{memory.data(), 1, layout.size, layout.size, DType::f64};
+  // As under ZeRO-3: a unit's memory is there while the unit is in use, others' is not.
+  const auto unit = [&](std::size_t u) -> ParameterMemory {
+    return [&layout, flat, u](Holders h, FlatRange range) {
+      const FlatRange part = layout.units[u][static_cast<std::size_t>(h)];
+      require(range.begin >= part.begin && range.begin + range.count <= part.begin + part.count,
+              "not in unit {}", u);
+      return in_flat(flat)(h, range);
+    };
+  };
+  const HeadView head = view_head(config, layout, unit(layout.units.size() - 1), unit(0));
+  CHECK(address(head.norm) == memory.data() + layout.at("model.norm.weight").offset);
+  CHECK(address(head.head) == memory.data() + layout.at("model.embed_tokens.weight").offset);
 }
 
 TEST_CASE("initial values do not depend on who makes which part", "[parameters]") {
