@@ -154,6 +154,7 @@ std::string mesh_report(const RunConfig& config) {
                        .layers = layers,
                        .experts = config.model.config.num_experts,
                        .tied_embeddings = config.model.config.tie_word_embeddings,
+                       .key_copies = key_copies(config),
                        .zero = config.parallel.zero});
 }
 
