@@ -106,10 +106,7 @@ HeadView Decoder::head_weights() {
   const ParameterMemory own = parameters_.weights(head_unit());
   // A tied head in the same place is the embedding, a unit of its own.
   const bool tied = config_.tie_word_embeddings && !shard_.pipelined;
-  const ParameterMemory embedding = tied ? parameters_.weights(0) : own;
-  HeadView view = view_head(config_, layout_, own);
-  if (tied) view.head = view_embedding(layout_, embedding);
-  return view;
+  return view_head(config_, layout_, own, tied ? parameters_.weights(0) : own);
 }
 
 void Decoder::run_head(const LayerContext& c, Pass& pass, Tensor x) {
@@ -118,8 +115,8 @@ void Decoder::run_head(const LayerContext& c, Pass& pass, Tensor x) {
   const HeadView w = head_weights();
   HeadView g;
   if (train) {
-    g = view_head(config_, layout_, parameters_.gradients(head_unit()));
-    if (tied) g.head = view_embedding(layout_, parameters_.gradients(0));
+    const ParameterMemory own = parameters_.gradients(head_unit());
+    g = view_head(config_, layout_, own, tied ? parameters_.gradients(0) : own);
   }
   const std::int64_t first =
       share_of(config_.vocab_size, shard_.tensor_rank, shard_.tensor).begin;

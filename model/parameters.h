@@ -98,8 +98,10 @@ struct HeadView {
   Tensor norm;  // [1, D]
   Tensor head;  // [V', D]; the embedding's memory when tied and not pipelined
 };
+/// `embedding` is asked for a tied head only: the memory of the unit that the embedding is in, which
+/// is the head's own where it is on another rank than the embedding's.
 HeadView view_head(const ModelConfig& config, const ParameterLayout& layout,
-                   const ParameterMemory& memory);
+                   const ParameterMemory& memory, const ParameterMemory& embedding);
 /// Memory of one flat tensor [1, layout.size].
 ParameterMemory in_flat(Tensor flat);
 

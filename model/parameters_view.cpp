@@ -73,9 +73,9 @@ Tensor view_embedding(const ParameterLayout& layout, const ParameterMemory& memo
 }
 
 HeadView view_head(const ModelConfig& config, const ParameterLayout& layout,
-                   const ParameterMemory& memory) {
+                   const ParameterMemory& memory, const ParameterMemory& embedding) {
   return {stacked(layout, memory, "model.norm.weight"),
-          config.tie_word_embeddings ? view_embedding(layout, memory)
+          config.tie_word_embeddings ? view_embedding(layout, embedding)
                                      : stacked(layout, memory, "lm_head.weight")};
 }
 

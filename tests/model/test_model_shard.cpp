@@ -346,7 +346,7 @@ TEST_CASE("every set is used by a mixture on four tensor ranks with a tied embed
   const ParameterMemory place = [](Holders, FlatRange range) {
     return Tensor{nullptr, 1, range.count, range.count, DType::f32};
   };
-  CHECK(view_head(config, layout, place).head.rows == 3);
+  CHECK(view_head(config, layout, place, place).head.rows == 3);
   shard.first = false;
   shard.last = false;
   const ParameterLayout middle = layout_of(config, shard);
