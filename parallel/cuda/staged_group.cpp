@@ -56,6 +56,7 @@ class StagedGroup final : public DeviceGroup {
   Stream computation() { return device_.stream(); }
 
   Outbox& outbox() { return *outbox_; }
+  void before_host_call() override { outbox_->send_copied(true); }
 
   /// The host's copy of a flat tensor, and the way back.
   Staging::Block fetch(const Tensor& x, std::size_t room);
