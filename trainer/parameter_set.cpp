@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "kernels/error.h"
+
 namespace bdlm {
 
 int zero_level_of(Holders set, int level, int ranks) {
@@ -84,7 +86,15 @@ void ParameterSet::need_weights(std::size_t unit) {
   u.arriving.clear();
 }
 
+void ParameterSet::check_inside(std::size_t unit, FlatRange range) const {
+  const FlatRange part = part_of(unit);
+  require(range.begin >= part.begin && range.begin + range.count <= part.begin + part.count,
+          "elements {} to {} of the {} set are not in unit {}", range.begin,
+          range.begin + range.count, name_of(static_cast<Holders>(index_)), unit);
+}
+
 Tensor ParameterSet::weights(std::size_t unit, FlatRange range) const {
+  check_inside(unit, range);
   if (level_ < 3)
     return weights_.tensor().slice_cols(range.begin - shards_.range().begin, range.count);
   return gathered_[unit].memory.tensor().slice_cols(range.begin - part_of(unit).begin, range.count);
@@ -104,6 +114,7 @@ void ParameterSet::need_gradients(std::size_t unit) {
 }
 
 Tensor ParameterSet::gradients(std::size_t unit, FlatRange range) const {
+  check_inside(unit, range);
   if (level_ == 1)
     return gradients_.tensor().slice_cols(range.begin - shards_.range().begin, range.count);
   return adding_[unit].memory.tensor().slice_cols(range.begin - part_of(unit).begin, range.count);

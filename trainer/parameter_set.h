@@ -76,6 +76,7 @@ class ParameterSet {
   Tensor own(Tensor owned, std::size_t bucket) const {
     return owned.slice_cols(begin_[bucket], parts_[bucket].count);
   }
+  void check_inside(std::size_t unit, FlatRange range) const;
   void settle();  // sums of the unit before are added
 
   Device& device_;

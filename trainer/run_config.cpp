@@ -186,15 +186,20 @@ RunConfig Resolver::resolve(int world) {
       findings_, [](const Finding& finding) { return finding.key.starts_with("model"); });
   derive();
   if (model_read) complete_model();
-  check_run_config(config_, world, [this](const std::string& key, const std::string& sentence) {
+  const Report told = [this](const std::string& key, const std::string& sentence) {
     report_rule(key, sentence);
-  });
+  };
+  check_run_config(config_, told);
+  const bool good = findings_.empty();
+  check_run_mesh(config_, world, told);
   if (!findings_.empty()) {
     std::ranges::stable_sort(findings_, {},
                              [](const Finding& finding) { return finding.place.line; });
     std::vector<std::string> lines;
     for (const Finding& finding : findings_) lines.push_back(finding.text());
-    throw Error(fmt::format("{}", fmt::join(lines, "\n")));
+    const std::string all = fmt::format("{}", fmt::join(lines, "\n"));
+    if (good) throw UnfitMesh(all);
+    throw Error(all);
   }
   return std::move(config_);
 }

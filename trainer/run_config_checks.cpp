@@ -88,18 +88,6 @@ void check_schedule(const RunConfig& c, const Report& report) {
   }
 }
 
-void check_parallel(RunConfig& c, int world, const Report& report) {
-  ParallelSection& p = c.parallel;
-  const MeshRequest request{.sizes = p.mesh,
-                            .world = world > 0 ? world : smallest_world(p.mesh),
-                            .virtual_stages = p.virtual_stages,
-                            .schedule = p.schedule,
-                            .model = model_sizes(c.model.config)};
-  const auto findings = check_mesh(request);
-  for (const MeshFinding& finding : findings) report(finding.key, finding.sentence);
-  if (findings.empty()) p.mesh = fit_mesh(p.mesh, static_cast<int>(request.world));
-}
-
 }  // namespace
 
 ModelSizes model_sizes(const ModelConfig& model) {
@@ -112,11 +100,22 @@ ModelSizes model_sizes(const ModelConfig& model) {
 
 bool has_model(const RunConfig& config) { return config.model.config.vocab_size > 0; }
 
-void check_run_config(RunConfig& config, int world, const Report& report) {
+void check_run_config(const RunConfig& config, const Report& report) {
   check_objective(config.objective, report);
   check_sizes(config, report);
   check_schedule(config, report);
-  check_parallel(config, world, report);
+}
+
+void check_run_mesh(RunConfig& config, int world, const Report& report) {
+  ParallelSection& p = config.parallel;
+  const MeshRequest request{.sizes = p.mesh,
+                            .world = world > 0 ? world : smallest_world(p.mesh),
+                            .virtual_stages = p.virtual_stages,
+                            .schedule = p.schedule,
+                            .model = model_sizes(config.model.config)};
+  const auto findings = check_mesh(request);
+  for (const MeshFinding& finding : findings) report(finding.key, finding.sentence);
+  if (findings.empty()) p.mesh = fit_mesh(p.mesh, static_cast<int>(request.world));
 }
 
 }  // namespace bdlm

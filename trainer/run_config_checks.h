@@ -18,7 +18,9 @@ bool has_model(const RunConfig& config);
 /// What a mesh splits; zeros where the model is not there, or is wrong in ways that are told already.
 ModelSizes model_sizes(const ModelConfig& model);
 
+/// All but the mesh.
+void check_run_config(const RunConfig& config, const Report& report);
 /// `world`: ranks of the launch, 0 when not known. Fills parallel.mesh.data.
-void check_run_config(RunConfig& config, int world, const Report& report);
+void check_run_mesh(RunConfig& config, int world, const Report& report);
 
 }  // namespace bdlm
