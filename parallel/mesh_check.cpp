@@ -24,6 +24,8 @@ const MeshKey expert{"expert", [](MeshRequest& r) -> int& { return r.sizes.exper
 const MeshKey virtual_stages{"virtual_stages",
                           [](MeshRequest& r) -> int& { return r.virtual_stages; }};
 
+constexpr std::int64_t most_ranks = 1 << 17;  // no cluster is larger; a mistyped size may be
+
 enum Rule { world_rule, tensor_rule, pipeline_rule, virtual_rule, expert_rule, rules };
 using Broken = std::array<bool, rules>;
 
@@ -70,10 +72,12 @@ std::string nearest(const MeshRequest& request, Rule rule, Value value, Set set)
     return mends(request, changed, rule);
   };
   const ModelSizes& m = request.model;
-  const std::int64_t most = 2 * std::max({request.world, split_of(request.sizes), m.heads, m.layers,
-                                          m.experts, std::int64_t{request.sizes.expert}});
+  const std::int64_t most = std::min(
+      most_ranks, 2 * std::max({request.world, split_of(request.sizes), m.heads, m.layers, m.experts,
+                              std::int64_t{request.sizes.expert}}));
   std::vector<Value> found;
-  for (Value size = value - 1; size >= 1 && found.empty(); --size)
+  for (Value size = std::min(value - 1, static_cast<Value>(most)); size >= 1 && found.empty();
+       --size)
     if (works(size)) found.push_back(size);
   const std::size_t below = found.size();
   for (Value size = value + 1; size <= most && found.size() == below; ++size)
@@ -110,9 +114,10 @@ MeshFinding world_finding(const MeshRequest& r) {
       nearest(r, world_rule, r.world, [](MeshRequest& c, std::int64_t size) { c.world = size; });
   const std::string sizes = advice(r, world_rule, {tensor, csbp, pipeline});
   return {fmt::format("parallel.{}", key),
-          fmt::format("{} rank{} not divide into {}: start {} ranks{}{}", r.world,
-                      r.world == 1 ? " does" : "s do", fmt::join(factors, " x "), worlds,
-                      sizes.empty() ? "" : ", or ", sizes)};
+          fmt::format("{} rank{} not divide into {}: {}{}{}", r.world,
+                      r.world == 1 ? " does" : "s do", fmt::join(factors, " x "),
+                      worlds.empty() ? "" : fmt::format("start {} ranks", worlds),
+                      worlds.empty() || sizes.empty() ? "" : ", or ", sizes)};
 }
 
 MeshFinding tensor_finding(const MeshRequest& r) {
@@ -181,6 +186,12 @@ std::vector<MeshFinding> check_mesh(const MeshRequest& request) {
     if (axis.field(copy) < 1)
       findings.push_back({key, fmt::format("{} is {}: it is at least 1", key, axis.field(copy))});
   }
+  const std::int64_t ranks = smallest_world(request.sizes);
+  if (findings.empty() && ranks > most_ranks)
+    findings.push_back({"parallel.csbp",
+                        fmt::format("parallel.csbp {} with the other axes asks for {} ranks, more "
+                                    "than the {} that are possible",
+                                    request.sizes.csbp, ranks, most_ranks)});
   if (!findings.empty()) return findings;
 
   const Broken wrong = broken(request);

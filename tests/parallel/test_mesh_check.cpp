@@ -141,6 +141,13 @@ TEST_CASE("sizes that are suggested work") {
   CHECK(suggested > 500);
 }
 
+TEST_CASE("mistyped sizes are refused at once") {
+  CHECK(wrong({.sizes = {.tensor = 99999, .csbp = 99999}, .world = 8, .model = moe}) ==
+        "parallel.csbp 99999 with the other axes asks for 9999800001 ranks, more than the 131072 "
+        "that are possible");
+  CHECK(check_mesh({.sizes = {.csbp = 99999}, .world = 8, .model = moe}).size() == 1);
+}
+
 TEST_CASE("the fewest ranks for a mesh") {
   CHECK(smallest_world({}) == 1);
   CHECK(smallest_world({.tensor = 2, .csbp = 2, .pipeline = 3}) == 12);
