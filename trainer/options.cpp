@@ -253,20 +253,20 @@ std::vector<Option> optimizer_rows() {
 
 std::vector<Option> parallel_rows() {
   return {
-      integer("parallel.csbp", FIELD(parallel.mesh.csbp), between(1, 1 << 17), "ranks",
+      integer("parallel.csbp", FIELD(parallel.mesh.csbp), at_least(1), "ranks",
               "that share a packed row; what is left of the launch is data parallel"),
-      integer("parallel.tensor", FIELD(parallel.mesh.tensor), between(1, 1 << 17), "ranks",
+      integer("parallel.tensor", FIELD(parallel.mesh.tensor), at_least(1), "ranks",
               "that share a layer: its heads, MLP width, vocabulary, and the rows in between"),
-      integer("parallel.pipeline", FIELD(parallel.mesh.pipeline), between(1, 1 << 17), "ranks",
+      integer("parallel.pipeline", FIELD(parallel.mesh.pipeline), at_least(1), "ranks",
               "that share the depth, a stage each"),
       choice<PipelineSchedule>("parallel.schedule", FIELD(parallel.schedule),
                                {{"1f1b", PipelineSchedule::one_forward_one_backward},
                                 {"interleaved", PipelineSchedule::interleaved}},
                                "of the pipeline: one forward, one backward; or the same with "
                                "virtual_stages chunks of layers a rank"),
-      integer("parallel.virtual_stages", FIELD(parallel.virtual_stages), between(1, 1 << 17),
+      integer("parallel.virtual_stages", FIELD(parallel.virtual_stages), at_least(1),
               "chunks a rank", "of the interleaved pipeline: shorter bubbles, more messages"),
-      integer("parallel.expert", FIELD(parallel.mesh.expert), between(1, 1 << 17), "ranks",
+      integer("parallel.expert", FIELD(parallel.mesh.expert), at_least(1), "ranks",
               "that share the experts; they divide tensor x csbp x data, whose ranks they are"),
       integer("parallel.zero", FIELD(parallel.zero), between(1, 3), "",
               "sharded over replicas: 1 optimizer state, 2 also gradients, 3 also parameters"),
