@@ -29,8 +29,8 @@ std::string divisors(std::int64_t n) {
 }
 
 void check_groups(const ModelConfig& c, Sentences& out) {
-  const bool positive = out.unless(c.n_group > 0, "model.n_group is {}, it must be 1 or more",
-                                   c.n_group);
+  const bool positive =
+      out.unless(c.n_group > 0, "model.n_group is {}, it must be 1 or more", c.n_group);
   if (!positive) return;
   if (!out.unless(c.num_experts % c.n_group == 0,
                   "model.n_group {} does not divide model.num_experts {}: these do: {}", c.n_group,
@@ -62,8 +62,10 @@ void check_qwen3(const ModelConfig& c, Sentences& out) {
       {"moe_router_enable_expert_bias", c.router_bias},
   };
   for (const auto& [name, given] : others) {
-    out.unless(!given, "model.{} is not for model.model_type {}, whose router has no such part: use "
-               "llada2_moe", name, c.family);
+    out.unless(!given,
+               "model.{} is not for model.model_type {}, whose router has no such part: use "
+               "llada2_moe",
+               name, c.family);
   }
 }
 
@@ -77,8 +79,8 @@ std::vector<std::string> mixture_findings(const ModelConfig& c) {
                "model.num_experts is {}, but model.model_type {} has no experts: use qwen3_moe, "
                "sdar_moe or llada2_moe",
                c.num_experts, c.family);
-    out.unless(!c.freeze_router, "model.freeze_router is true, but model.model_type {} has no router",
-               c.family);
+    out.unless(!c.freeze_router,
+               "model.freeze_router is true, but model.model_type {} has no router", c.family);
     return out.take();
   }
   if (!out.unless(c.num_experts > 0,

@@ -93,6 +93,7 @@ Buffer Decoder::forward(Pass& pass, std::size_t chunk, Buffer x) {
                       options_.recompute[static_cast<std::size_t>(l)],
                       pass.saved.empty() ? nullptr : &pass.saved[unit - 1]);
     parameters_.release(unit);
+    if (after_layer) after_layer();
     if (trace)
       trace(l, plan, x, rows_.share(static_cast<std::int64_t>(plan.out.size())).begin);
   }
@@ -143,6 +144,7 @@ Buffer Decoder::backward(Pass& pass, std::size_t chunk, Buffer dy) {
                         std::move(pass.saved[unit - 1]), std::move(dy));
     parameters_.release(unit);
     parameters_.gradients_added(unit);
+    if (after_layer) after_layer();
   }
   if (!embeds(chunk)) return dy;
   embedding_backward(c, pass.embedding, dy, view_embedding(layout_, parameters_.gradients(0)));

@@ -103,6 +103,8 @@ class Decoder {
   }
   double balance_sum() const { return balance_.sum; }
 
+  /// Called after each layer of a pass: lets messages move that travel beside it. May be empty.
+  std::function<void()> after_layer;
   /// Sees the residual stream after each layer: (layer, its plan, this rank's share [., D] of the
   /// output rows, the first of them). For parity.
   std::function<void(std::int64_t, const LayerPlan&, Tensor, std::int64_t)> trace;

@@ -136,7 +136,9 @@ DiskPlace place_on_disk(const ModelConfig& config, const std::string& canonical)
   if (family.fused_qkv == nullptr) return {disk_name(family, canonical), 0};
   const std::int64_t query = config.query_width(), key = config.kv_width() / 2;
   const std::pair<std::string_view, std::int64_t> fused[] = {
-      {".self_attn.q_proj.", 0}, {".self_attn.k_proj.", query}, {".self_attn.v_proj.", query + key}};
+      {".self_attn.q_proj.", 0},
+      {".self_attn.k_proj.", query},
+      {".self_attn.v_proj.", query + key}};
   for (const auto& [part, first_row] : fused) {
     const std::size_t at = canonical.find(part);
     if (at == std::string::npos) continue;

@@ -41,8 +41,8 @@ struct DiskPlace {
 };
 DiskPlace place_on_disk(const ModelConfig& config, const std::string& canonical);
 
-/// The tensors of the layout as the family stores them. Of a rank's part of the model: those that it
-/// has something of.
+/// The tensors of the layout as the family stores them. Of a rank's part of the model: those that
+/// it has something of.
 std::vector<DiskTensor> disk_tensors(const ModelConfig& config, const ParameterLayout& layout);
 
 }  // namespace bdlm

@@ -153,7 +153,8 @@ void read_mixture(const Fields& fields, Mixture kind, ModelConfig& config) {
   if (kind == Mixture::qwen3) {
     config.norm_topk_prob = fields.get("norm_topk_prob", false);  // transformers' default
     const auto step = fields.get<std::int64_t>("decoder_sparse_step", 1);
-    require(step == 1, "{}: decoder_sparse_step {} is not supported, only 1: experts in every layer",
+    require(step == 1,
+            "{}: decoder_sparse_step {} is not supported, only 1: experts in every layer",
             fields.where(), step);
     require(!fields.has("mlp_only_layers") || fields.raw()["mlp_only_layers"].empty(),
             "{}: mlp_only_layers is not supported, only experts in every layer", fields.where());

@@ -13,9 +13,10 @@ constexpr double per_weight = 6, per_channel = 12;
 double layer_weights(const ModelConfig& c, std::int64_t layer) {
   const std::int64_t attention = 2 * c.query_width() + c.kv_width();
   const std::int64_t mlp =
-      c.sparse(layer) ? 3 * c.moe_intermediate_size * (c.num_experts_per_tok + c.num_shared_experts) +
-                            c.num_experts
-                      : 3 * c.intermediate_size;
+      c.sparse(layer)
+          ? 3 * c.moe_intermediate_size * (c.num_experts_per_tok + c.num_shared_experts) +
+                c.num_experts
+          : 3 * c.intermediate_size;
   return static_cast<double>(c.hidden_size * (attention + mlp));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a row of the doubled stream costs in each part of the model, to cut its layers into pipeline
-// stages of equal work and to deal blocks to ranks. FLOPs of a forward and backward pass: 6 a weight
-// that the row meets, 12 a query channel and key that it sees.
+// stages of equal work and to deal blocks to ranks. FLOPs of a forward and backward pass: 6 a
+// weight that the row meets, 12 a query channel and key that it sees.
 #pragma once
 
 #include <vector>

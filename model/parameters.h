@@ -98,7 +98,8 @@ struct HeadView {
   Tensor norm;  // [1, D]
   Tensor head;  // [V', D]; the embedding's memory when tied and not pipelined
 };
-/// embedding: where a tied head is looked for; the embedding may be a unit of its own.
+/// `embedding` is asked for a tied head only: the memory of the unit that the embedding is in, which
+/// is the head's own where it is on another rank than the embedding's.
 HeadView view_head(const ModelConfig& config, const ParameterLayout& layout,
                    const ParameterMemory& memory, const ParameterMemory& embedding);
 /// Memory of one flat tensor [1, layout.size].

@@ -20,8 +20,8 @@ Tensor stacked(const ParameterLayout& layout, const ParameterMemory& memory,
   return memory(head.holders, {head.offset, rows * cols}).reshape(rows, cols);
 }
 
-void view_mlp(const ParameterLayout& layout, const ParameterMemory& memory,
-              const std::string& base, LayerTensors& out) {
+void view_mlp(const ParameterLayout& layout, const ParameterMemory& memory, const std::string& base,
+              LayerTensors& out) {
   out.gate_up = stacked(layout, memory, base + "gate_proj.weight", 2);
   out.down = stacked(layout, memory, base + "down_proj.weight");
 }

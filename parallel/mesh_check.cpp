@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 
 #include "kernels/error.h"
@@ -27,8 +28,12 @@ const MeshKey virtual_stages{"virtual_stages",
 enum Rule { world_rule, tensor_rule, pipeline_rule, virtual_rule, expert_rule, rules };
 using Broken = std::array<bool, rules>;
 
+/// What no launch reaches; few enough to be multiplied once more.
+constexpr std::int64_t too_many_ranks = std::numeric_limits<int>::max();
+
 std::int64_t split_of(const MeshSizes& s) {
-  return static_cast<std::int64_t>(s.tensor) * s.csbp * s.pipeline;
+  const std::int64_t row = std::min(static_cast<std::int64_t>(s.tensor) * s.csbp, too_many_ranks);
+  return std::min(row * s.pipeline, too_many_ranks);
 }
 std::int64_t stage_ranks(const MeshRequest& r) { return r.world / r.sizes.pipeline; }
 bool known(const ModelSizes& model) { return model.heads > 0; }
@@ -40,7 +45,7 @@ bool kv_heads_fit(const ModelSizes& model, int size) {
 Broken broken(const MeshRequest& r) {
   const auto& [s, model] = std::tie(r.sizes, r.model);
   Broken out{};
-  out[world_rule] = r.world % split_of(s) != 0;
+  out[world_rule] = split_of(s) >= too_many_ranks || r.world % split_of(s) != 0;
   // The ranks of a stage are not known then; nor is more than one wanted without experts.
   out[expert_rule] = !out[world_rule] && stage_ranks(r) % s.expert != 0;
   out[virtual_rule] =
@@ -61,33 +66,50 @@ bool mends(const MeshRequest& now, const MeshRequest& changed, Rule rule) {
   return true;
 }
 
-/// "6 or 12": the nearest values below and above with which `set` mends the rule; empty: none does.
-template <class Value, class Set>
-std::string nearest(const MeshRequest& request, Rule rule, Value value, Set set) {
-  const auto works = [&](Value size) {
+/// "6 or 12": the nearest multiples of `step` below and above `value`, up to `most`, with which `set`
+/// mends the rule; empty: none does.
+template <class Set>
+std::string nearest(const MeshRequest& request, Rule rule, std::int64_t value, std::int64_t step,
+                    std::int64_t most, Set set) {
+  const auto works = [&](std::int64_t size) {
     MeshRequest changed = request;
     set(changed, size);
     return mends(request, changed, rule);
   };
-  const ModelSizes& m = request.model;
-  const std::int64_t most = 2 * std::max({request.world, split_of(request.sizes), m.heads, m.layers,
-                                          m.experts, std::int64_t{request.sizes.expert}});
-  std::vector<Value> found;
-  for (Value size = value - 1; size >= 1 && found.empty(); --size)
+  std::vector<std::int64_t> found;
+  for (std::int64_t size = std::min(value - 1, most) / step * step; size >= 1 && found.empty();
+       size -= step)
     if (works(size)) found.push_back(size);
   const std::size_t below = found.size();
-  for (Value size = value + 1; size <= most && found.size() == below; ++size)
+  for (std::int64_t size = (value / step + 1) * step; size <= most && found.size() == below;
+       size += step)
     if (works(size)) found.push_back(size);
   return fmt::format("{}", fmt::join(found, " or "));
+}
+
+/// No axis can be larger than what it splits.
+std::string nearest_size(const MeshRequest& request, Rule rule, MeshKey axis) {
+  MeshRequest copy = request;
+  const ModelSizes& m = request.model;
+  return nearest(request, rule, axis.field(copy), 1,
+                 std::max({request.world, m.heads, m.layers, m.experts}),
+                 [&](MeshRequest& r, std::int64_t size) { axis.field(r) = static_cast<int>(size); });
+}
+
+/// Multiples of what the axes split the launch into, and of the expert ranks if that must be.
+std::string nearest_worlds(const MeshRequest& request) {
+  const std::int64_t split = split_of(request.sizes);
+  if (split >= too_many_ranks) return "";
+  return nearest(request, world_rule, request.world, split,
+                 std::max(request.world, split) + split * request.sizes.expert,
+                 [](MeshRequest& r, std::int64_t world) { r.world = world; });
 }
 
 /// "set parallel.tensor to 2 or 4, or parallel.csbp to 3", of the axes where a change helps.
 std::string advice(const MeshRequest& request, Rule rule, std::initializer_list<MeshKey> axes) {
   std::vector<std::string> choices;
   for (const MeshKey& axis : axes) {
-    MeshRequest copy = request;
-    const std::string sizes = nearest(request, rule, axis.field(copy),
-                                      [&](MeshRequest& r, int size) { axis.field(r) = size; });
+    const std::string sizes = nearest_size(request, rule, axis);
     if (!sizes.empty()) choices.push_back(fmt::format("parallel.{} to {}", axis.name, sizes));
   }
   return choices.empty() ? "" : fmt::format("set {}", fmt::join(choices, ", or "));
@@ -106,13 +128,15 @@ MeshFinding world_finding(const MeshRequest& r) {
     if (key == nullptr) key = axis.name;
     factors.push_back(fmt::format("{} {}", axis.name, axis.field(copy)));
   }
-  const std::string worlds =
-      nearest(r, world_rule, r.world, [](MeshRequest& c, std::int64_t size) { c.world = size; });
-  const std::string sizes = advice(r, world_rule, {tensor, csbp, pipeline});
+  std::vector<std::string> ways;
+  if (const std::string worlds = nearest_worlds(r); !worlds.empty())
+    ways.push_back(fmt::format("start {} ranks", worlds));
+  if (const std::string sizes = advice(r, world_rule, {tensor, csbp, pipeline}); !sizes.empty())
+    ways.push_back(sizes);
   return {fmt::format("parallel.{}", key),
-          fmt::format("{} rank{} not divide into {}: start {} ranks{}{}", r.world,
-                      r.world == 1 ? " does" : "s do", fmt::join(factors, " x "), worlds,
-                      sizes.empty() ? "" : ", or ", sizes)};
+          with_advice(fmt::format("{} rank{} not divide into {}", r.world,
+                                  r.world == 1 ? " does" : "s do", fmt::join(factors, " x ")),
+                      fmt::format("{}", fmt::join(ways, ", or ")))};
 }
 
 MeshFinding tensor_finding(const MeshRequest& r) {
@@ -132,11 +156,19 @@ MeshFinding pipeline_finding(const MeshRequest& r) {
           ? ""
           : fmt::format(", with parallel.virtual_stages {} that is {} stages", r.virtual_stages,
                         static_cast<std::int64_t>(r.sizes.pipeline) * r.virtual_stages);
+  std::string ways = advice(r, pipeline_rule, {pipeline, virtual_stages});
+  if (ways.empty() && r.virtual_stages > 1) {  // both at once
+    MeshRequest plain = r;
+    plain.virtual_stages = 1;
+    const std::string sizes = nearest_size(plain, pipeline_rule, pipeline);
+    if (!sizes.empty())
+      ways = fmt::format("set parallel.pipeline to {} with parallel.virtual_stages 1", sizes);
+  }
   return {"parallel.pipeline",
           with_advice(fmt::format("parallel.pipeline is {}{}: a stage would be without a layer, "
                                   "model.num_hidden_layers is {}",
                                   r.sizes.pipeline, stages, r.model.layers),
-                      advice(r, pipeline_rule, {pipeline, virtual_stages}))};
+                      ways)};
 }
 
 MeshFinding virtual_finding(const MeshRequest& r) {
@@ -193,7 +225,9 @@ std::vector<MeshFinding> check_mesh(const MeshRequest& request) {
 }
 
 std::int64_t smallest_world(const MeshSizes& sizes) {
-  return split_of(sizes) * (sizes.expert / std::gcd(sizes.expert, sizes.tensor * sizes.csbp));
+  const std::int64_t row = static_cast<std::int64_t>(sizes.tensor) * sizes.csbp;
+  const std::int64_t ranks = split_of(sizes) * (sizes.expert / std::gcd(sizes.expert, row));
+  return std::min(ranks, too_many_ranks);
 }
 
 }  // namespace bdlm

@@ -1,48 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parallel/mesh_groups.h"
 
-#include <array>
+#include <algorithm>
 #include <map>
 
 namespace bdlm {
 namespace {
 
-/// Equal for the ranks of one group.
-std::array<int, 4> key_of(RankGroup kind, const MeshSizes& sizes, int rank) {
-  const auto [t, c, d, p] = position_of(sizes, rank);
-  const int within = rank % (sizes.tensor * sizes.csbp * sizes.data);
-  switch (kind) {
-    case RankGroup::tensor:
-      return {0, c, d, p};
-    case RankGroup::csbp:
-      return {t, 0, d, p};
-    case RankGroup::data:
-      return {t, c, 0, p};
-    case RankGroup::pipeline:
-      return {t, c, d, 0};
-    case RankGroup::expert:
-      return {within / sizes.expert, 0, 0, p};
-    case RankGroup::replicas:
-      return {t, 0, 0, p};
-    case RankGroup::stage:
-      return {0, 0, 0, p};
-    case RankGroup::expert_replicas:
-      return {within % sizes.expert, 0, 0, p};
+template <class PlaceOf>
+RankGroups groups_by(const MeshSizes& sizes, PlaceOf place_of) {
+  RankGroups groups;
+  std::map<int, std::size_t> index;
+  for (int rank = 0; rank < sizes.ranks(); ++rank) {
+    const auto [found, is_new] = index.try_emplace(place_of(rank).group, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[found->second].push_back(rank);
   }
-  return {};
+  for (auto& group : groups)
+    std::ranges::sort(group, {}, [&](int rank) { return place_of(rank).rank; });
+  return groups;
 }
 
 }  // namespace
 
-std::vector<std::vector<int>> groups_of(RankGroup kind, const MeshSizes& sizes) {
-  std::vector<std::vector<int>> groups;
-  std::map<std::array<int, 4>, std::size_t> index;
-  for (int rank = 0; rank < sizes.ranks(); ++rank) {
-    const auto [found, is_new] = index.try_emplace(key_of(kind, sizes, rank), groups.size());
-    if (is_new) groups.emplace_back();
-    groups[found->second].push_back(rank);
-  }
-  return groups;
+RankGroups groups_along(Axis axis, const MeshSizes& sizes) {
+  return groups_by(sizes, [&](int rank) { return place_along(axis, sizes, rank); });
+}
+
+RankGroups groups_among(Holders holders, const MeshSizes& sizes, int key_copies) {
+  return groups_by(sizes, [&](int rank) { return place_among(holders, sizes, rank, key_copies); });
+}
+
+RankGroups pipeline_columns(const MeshSizes& sizes) {
+  const int stage = sizes.ranks() / sizes.pipeline;
+  return groups_by(sizes, [&](int rank) {
+    return GroupPlace{rank % stage, rank / stage, sizes.pipeline};
+  });
 }
 
 }  // namespace bdlm

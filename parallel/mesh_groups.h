@@ -2,26 +2,18 @@
 // Who is in a group with whom, as lists of ranks: for what is printed, without any communicator.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "parallel/mesh.h"
 
 namespace bdlm {
 
-enum class RankGroup : std::uint8_t {
-  tensor,           // share a layer
-  csbp,             // share a packed row
-  data,             // hold the same place in other replicas
-  pipeline,         // share the depth, in the order of stages
-  expert,           // consecutive ranks of a stage, over which the experts are spread
-  replicas,         // csbp x data: hold the same parameters where tensor splits them
-  stage,            // tensor x csbp x data: hold the same parameters where it does not
-  expert_replicas,  // hold the same experts
-};
-
-/// All groups of a kind, each in ascending ranks, the group of the lowest rank first. Every rank is
-/// in one of them. sizes.expert divides the ranks of a stage (fit_mesh).
-std::vector<std::vector<int>> groups_of(RankGroup kind, const MeshSizes& sizes);
+/// Each group's ranks in the group's own order, the group of the lowest rank first. Every rank is in
+/// one of them. sizes.expert divides the ranks of a stage (fit_mesh).
+using RankGroups = std::vector<std::vector<int>>;
+RankGroups groups_along(Axis axis, const MeshSizes& sizes);
+RankGroups groups_among(Holders holders, const MeshSizes& sizes, int key_copies = 1);
+/// Ranks that differ in their stage only, in the order of stages.
+RankGroups pipeline_columns(const MeshSizes& sizes);
 
 }  // namespace bdlm

@@ -97,37 +97,36 @@ std::string talk(const MeshSizes& s, const MeshContents& contents) {
   if (s.tensor > 1)
     text += axis(fmt::format("tensor {}", s.tensor),
                  "rows: gathered before a projection, summed and scattered after it",
-                 groups_of(RankGroup::tensor, s));
+                 groups_along(Axis::tensor, s));
   if (s.csbp > 1)
     text += axis(fmt::format("csbp {}", s.csbp),
                  "keys and values of clean rows, and back their gradients",
-                 groups_of(RankGroup::csbp, s));
+                 groups_along(Axis::csbp, s));
   if (s.pipeline > 1)
     text += axis(fmt::format("pipeline {}", s.pipeline),
                  "activations of both streams to the next stage, and back their gradients",
-                 groups_of(RankGroup::pipeline, s), ">", contents.virtual_stages > 1);
-  if (s.pipeline > 1 && contents.tied_embeddings) {
-    auto ends = groups_of(RankGroup::pipeline, s);
-    for (auto& group : ends) group.erase(group.begin() + 1, group.end() - 1);
-    text += axis("tied", "gradients of the embedding, which the first and last stage hold", ends);
-  }
+                 pipeline_columns(s), ">", contents.virtual_stages > 1);
   if (s.expert > 1)
     text += axis(fmt::format("expert {}", s.expert), "token rows to the experts' ranks, and back",
-                 groups_of(RankGroup::expert, s));
+                 groups_along(Axis::expert, s));
 
   const std::string name = fmt::format("ZeRO {}", contents.zero);
   const std::string sums = contents.zero < 3
                                ? "gradients summed at owners, parameters gathered back: "
                                : "gradients summed at owners, parameters gathered for use: ";
-  const auto add = [&](RankGroup kind, const char* what) {
-    const auto groups = groups_of(kind, s);
-    if (groups.front().size() > 1) text += axis(name, sums + what, groups);
+  const auto add = [&](Holders set, const char* what) {
+    RankGroups groups = groups_among(set, s, contents.key_copies);
+    std::erase_if(groups, [](const auto& group) { return group.size() == 1; });
+    if (!groups.empty()) text += axis(name, sums + what, groups);
   };
-  if (s.tensor > 1) add(RankGroup::replicas, "what tensor splits");
-  add(RankGroup::stage, s.tensor > 1   ? "norms and what else is whole"
-                        : s.expert > 1 ? "all but experts"
-                                       : "all");
-  if (s.expert > 1) add(RankGroup::expert_replicas, "experts");
+  if (s.tensor > 1) add(Holders::sharded, "what tensor splits");
+  if (contents.key_copies > 1) add(Holders::keys, "key and value projections");
+  add(Holders::replicated, s.tensor > 1   ? "norms and what else is whole"
+                           : s.expert > 1 ? "all but experts"
+                                          : "all");
+  if (s.expert > 1) add(Holders::experts, "experts");
+  if (s.pipeline > 1 && contents.tied_embeddings)
+    add(Holders::tied, "the embedding, on the first and the last stage");
   return text;
 }
 

@@ -16,6 +16,7 @@ struct MeshContents {
   std::span<const LayerRange> layers{};  // by virtual stage: chunk * pipeline + stage
   std::int64_t experts = 0;              // of a mixture-of-experts layer; 0: none
   bool tied_embeddings = false;
+  int key_copies = 1;  // tensor ranks that share a key/value head
   int zero = 1;
 };
 

@@ -39,9 +39,7 @@ bool crosses(std::span<const RankPlace> places, const std::vector<int>& group) {
   });
 }
 
-std::vector<std::vector<int>> crossing(std::span<const RankPlace> places, RankGroup kind,
-                                       const MeshSizes& sizes) {
-  auto groups = groups_of(kind, sizes);
+RankGroups crossing(std::span<const RankPlace> places, RankGroups groups) {
   std::erase_if(groups, [&](const auto& group) { return !crosses(places, group); });
   return groups;
 }
@@ -93,16 +91,15 @@ std::string describe_placement(std::span<const RankPlace> places, const MeshSize
       name = host = "";
     }
   }
-  const std::tuple<const char*, int, RankGroup> axes[] = {
-      {"tensor", sizes.tensor, RankGroup::tensor},
-      {"csbp", sizes.csbp, RankGroup::csbp},
-      {"data", sizes.data, RankGroup::data},
-      {"pipeline", sizes.pipeline, RankGroup::pipeline},
-      {"expert", sizes.expert, RankGroup::expert}};
-  for (const auto& [name, size, kind] : axes) {
+  const std::tuple<const char*, int, RankGroups> axes[] = {
+      {"tensor", sizes.tensor, groups_along(Axis::tensor, sizes)},
+      {"csbp", sizes.csbp, groups_along(Axis::csbp, sizes)},
+      {"data", sizes.data, groups_along(Axis::data, sizes)},
+      {"pipeline", sizes.pipeline, pipeline_columns(sizes)},
+      {"expert", sizes.expert, groups_along(Axis::expert, sizes)}};
+  for (const auto& [name, size, all] : axes) {
     if (size == 1) continue;
-    const std::size_t groups = groups_of(kind, sizes).size();
-    const std::size_t across = crossing(places, kind, sizes).size();
+    const std::size_t groups = all.size(), across = crossing(places, all).size();
     text += fmt::format("  {} {}: {} group{}, {}\n", name, size, groups, groups == 1 ? "" : "s",
                         across == 0        ? std::string("inside nodes")
                         : across == groups ? std::string("across nodes")
@@ -113,11 +110,11 @@ std::string describe_placement(std::span<const RankPlace> places, const MeshSize
 
 std::string placement_warning(std::span<const RankPlace> places, const MeshSizes& sizes) {
   check(places, sizes);
-  const std::tuple<const char*, RankGroup, int MeshSizes::*, const char*> axes[] = {
-      {"tensor", RankGroup::tensor, &MeshSizes::tensor, "rows"},
-      {"csbp", RankGroup::csbp, &MeshSizes::csbp, "keys and values"}};
-  for (const auto& [name, kind, size, what] : axes) {
-    const auto across = crossing(places, kind, sizes);
+  const std::tuple<const char*, Axis, int MeshSizes::*, const char*> axes[] = {
+      {"tensor", Axis::tensor, &MeshSizes::tensor, "rows"},
+      {"csbp", Axis::csbp, &MeshSizes::csbp, "keys and values"}};
+  for (const auto& [name, axis, size, what] : axes) {
+    const RankGroups across = crossing(places, groups_along(axis, sizes));
     if (across.empty()) continue;
     int inside = sizes.*size;
     for (bool found = false; !found;) {
@@ -126,12 +123,12 @@ std::string placement_warning(std::span<const RankPlace> places, const MeshSizes
       const int stage = sizes.tensor * sizes.csbp * sizes.data,
                 split = smaller.tensor * smaller.csbp;
       smaller.data = stage / split;
-      found = stage % split == 0 && crossing(places, kind, smaller).empty();
+      found = stage % split == 0 && crossing(places, groups_along(axis, smaller)).empty();
     }
     return fmt::format(
         "{} of {} {} groups, as ranks {}, cross nodes: every layer's {} go over the network; "
         "parallel.{}: {} stays inside a node",
-        across.size(), groups_of(kind, sizes).size(), name, rank_ranges(across.front()), what, name,
+        across.size(), groups_along(axis, sizes).size(), name, rank_ranges(across.front()), what, name,
         inside);
   }
   return {};

@@ -36,7 +36,10 @@ CountedRows counted_rows(const Balance& balance, const std::vector<Levels>& befo
       const RowSet& taken = levels.at(layer + 1);
       for (std::size_t row = 0; row < rows.size(); ++row) rows[row] &= !taken[row];
     }
-    if (counted.sets.empty() || counted.sets.back() != rows) counted.sets.push_back(std::move(rows));
+    // The same rows may count here in layers with other readers elsewhere.
+    const bool alike = layer > 0 && counted.sets.back() == rows &&
+                       balance.levels.index[layer] == balance.levels.index[layer + 1];
+    if (!alike) counted.sets.push_back(std::move(rows));
     counted.index.push_back(static_cast<int>(counted.sets.size()) - 1);
   }
   return counted;

@@ -20,7 +20,8 @@ struct Balance {
 Balance make_balance(const BatchShape& batch, const Layout& layout,
                      std::span<const std::int64_t> windows, const RowSet& predicts);
 
-/// Rows that count on a rank that computes them, a set for every layer; most are equal.
+/// Rows that count on a rank that computes them, a set for every layer; most are the same, of layers
+/// with the same readers.
 struct CountedRows {
   std::vector<RowSet> sets;
   std::vector<int> index;  // [layers] into sets

@@ -37,7 +37,16 @@ class ScaledWeights {
 
 Pipeline::Pipeline(const RunConfig& config, Device& device, Mesh& mesh, Decoder& model,
                    ShardedParameters& parameters)
-    : config_(config), device_(device), mesh_(mesh), model_(model), parameters_(parameters) {}
+    : config_(config), device_(device), mesh_(mesh), model_(model), parameters_(parameters) {
+  if (mesh.sizes().pipeline > 1) model_.after_layer = [this] { progress(); };
+}
+
+/// A library without a progress thread moves data only when it is called.
+void Pipeline::progress() {
+  if (asked_.transfer) asked_.transfer->progress();
+  for (const Rows& rows : leaving_)
+    if (rows.transfer) rows.transfer->progress();
+}
 
 LossSums Pipeline::run(StepBatch& batch, const LossFactors& factors, bool train) {
   const int stages = mesh_.sizes().pipeline, stage = mesh_.position().pipeline;
@@ -51,11 +60,11 @@ LossSums Pipeline::run(StepBatch& batch, const LossFactors& factors, bool train)
   std::vector<Pass> passes(batch.micro.size());
   {
     const ScaledWeights scaled(batch, factors);
-    Rows asked = actions.empty() ? Rows() : ask(batch, actions.front());
+    if (!actions.empty()) asked_ = ask(batch, actions.front());
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const PipelineAction& action = actions[i];
-      Rows rows = std::move(asked);
-      if (i + 1 < actions.size()) asked = ask(batch, actions[i + 1]);
+      Rows rows = std::move(asked_);
+      if (i + 1 < actions.size()) asked_ = ask(batch, actions[i + 1]);
       const auto m = static_cast<std::size_t>(action.micro);
       if (is_forward(action) && action.chunk == 0)
         passes[m] = model_.begin(batch.micro[m].plan, batch.micro[m].input, train);

@@ -31,6 +31,8 @@ class Pipeline {
   /// All must outlive it.
   Pipeline(const RunConfig& config, Device& device, Mesh& mesh, Decoder& model,
            ShardedParameters& parameters);
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
 
   /// Sums that this rank has to tell: over the world each counts once. Collective over the world.
   LossSums run(StepBatch& batch, const LossFactors& factors, bool train);
@@ -41,6 +43,7 @@ class Pipeline {
     Buffer memory;
     std::unique_ptr<Transfer> transfer;
   };
+  void progress();
   Rows ask(const StepBatch& batch, const PipelineAction& action);
   void send(Flow flow, Buffer rows);
   Buffer run_action(const PipelineAction& action, Pass& pass, Rows rows);
@@ -51,6 +54,7 @@ class Pipeline {
   Mesh& mesh_;
   Decoder& model_;
   ShardedParameters& parameters_;
+  Rows asked_;                   // what the next action reads
   std::array<Rows, 2> leaving_;  // by flow: a link has one message under way
 };
 

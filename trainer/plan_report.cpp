@@ -63,14 +63,15 @@ std::string pipeline_lines(const RunConfig& config, int micro_batches) {
   // A backward pass is about two forward passes.
   const ScheduleFacts facts =
       simulate(config.parallel.schedule, stages, chunks, micro_batches, 1, 2);
-  std::string text = fmt::format("pipeline       {} micro-batches, bubble {:.1f} % of a stage's work\n",
+  std::string text = fmt::format("\npipeline       {} micro-batches, bubble {:.1f} % of a stage's work\n",
                                  micro_batches, 100 * facts.bubble);
   const std::vector<LayerRange> layers = stage_layers(config);
   for (int stage = 0; stage < stages; ++stage) {
     text += fmt::format("  stage {:3}    layers", stage);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const LayerRange& range = layers[static_cast<std::size_t>(chunk * stages + stage)];
-      text += fmt::format(" {}-{}", range.begin, range.end - 1);
+      text += range.count() == 1 ? fmt::format(" {}", range.begin)
+                                 : fmt::format(" {}-{}", range.begin, range.end - 1);
     }
     text += fmt::format(", at most {} passes' activations at once\n",
                         facts.peak_in_flight[static_cast<std::size_t>(stage)]);
@@ -89,7 +90,8 @@ std::string first_pass(std::span<const CorruptedRow> rows, const RunConfig& conf
   const BatchShape shape{batch.documents, batch.views, o.block_size,
                          o.clean_attention == CleanAttention::causal, predicts,
                          batch.row_tokens};
-  const LayerShapes model = layer_shapes(config.model.config);
+  LayerShapes model = layer_shapes(config.model.config);
+  model.kv_width = local_config(config.model.config, shard_of(config, 0)).kv_width();
   const int csbp = config.parallel.mesh.csbp;
   const auto plans = make_plans(shape, model, config.parallel.plan, csbp, 0, csbp);
   return fmt::format("\nfirst pass: {} tokens in {} documents, {} corrupted views, {} targets\n",
@@ -154,6 +156,7 @@ std::string mesh_report(const RunConfig& config) {
                        .layers = layers,
                        .experts = config.model.config.num_experts,
                        .tied_embeddings = config.model.config.tie_word_embeddings,
+                       .key_copies = key_copies(config),
                        .zero = config.parallel.zero});
 }
 

@@ -18,17 +18,31 @@ class DeviceGroup : public Communicator {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
-  void all_reduce(std::span<double> values, Reduce op) override { host_->all_reduce(values, op); }
-  void all_reduce(std::span<std::int64_t> values, Reduce op) override {
+  void all_reduce(std::span<double> values, Reduce op) override {
+    before_host_call();
     host_->all_reduce(values, op);
   }
-  void broadcast(std::string& bytes, int root) override { host_->broadcast(bytes, root); }
+  void all_reduce(std::span<std::int64_t> values, Reduce op) override {
+    before_host_call();
+    host_->all_reduce(values, op);
+  }
+  void broadcast(std::string& bytes, int root) override {
+    before_host_call();
+    host_->broadcast(bytes, root);
+  }
   std::vector<std::string> gather(const std::string& bytes, int root) override {
+    before_host_call();
     return host_->gather(bytes, root);
   }
-  void barrier() override { host_->barrier(); }
+  void barrier() override {
+    before_host_call();
+    host_->barrier();
+  }
 
  protected:
+  /// The host is going to wait for others, who may wait for what this rank owes in other groups.
+  virtual void before_host_call() {}
+
   /// What is enqueued on the group's stream from now on sees all that the device was given so far.
   void follow_device() {
     Event here;

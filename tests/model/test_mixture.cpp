@@ -2,35 +2,38 @@
 // Mixtures of experts: config.json of both kinds, names on disk, sizes that cannot work, counts.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <numeric>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "model/families.h"
 #include "model/layer_costs.h"
 #include "model/safetensors.h"
 #include "model/safetensors_write.h"
+#include "tests/model/config_document.h"
 #include "tests/model/test_folder.h"
 
 using namespace bdlm;
 using Catch::Contains;
 using nlohmann::json;
 using test::error_of;
+using test::golden;
+using test::read;
 
 namespace {
 
-const std::string golden = std::string(BDLM_TEST_DATA) + "/golden/";
-
-ModelConfig read(const json& document) {
-  const test::Folder folder;
-  folder.write("config.json", document.dump());
-  return read_hf_config(folder.path());
-}
-
 json small(const std::string& type) {
-  return {{"model_type", type},       {"vocab_size", 66},       {"hidden_size", 32},
-          {"intermediate_size", 48},  {"num_hidden_layers", 3}, {"num_attention_heads", 4},
-          {"num_key_value_heads", 2}, {"head_dim", 8},          {"num_experts", 12},
-          {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}, {"n_group", 4},
+  return {{"model_type", type},
+          {"vocab_size", 66},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_hidden_layers", 3},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"num_experts", 12},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 16},
+          {"n_group", 4},
           {"topk_group", 2}};
 }
 
@@ -170,22 +173,41 @@ TEST_CASE("experts and groups that cannot work are told with what can", "[mixtur
   };
   CHECK(complaint("llada2_moe", [](ModelConfig&) {}).empty());
   CHECK(complaint("qwen3_moe", [](ModelConfig&) {}).empty());
-  says("llama", [](auto& c) { c.num_experts = 4; }, "model_type llama has no experts: use qwen3_moe");
-  says("llama", [](auto& c) { c.freeze_router = true; }, "has no router");
-  says("qwen3_moe", [](auto& c) { c.num_experts = 0; }, "model.num_experts is 0");
-  says("qwen3_moe", [](auto& c) { c.num_experts_per_tok = 0; }, "num_experts_per_tok is 0");
-  says("qwen3_moe", [](auto& c) { c.num_experts_per_tok = 17; }, "17, more than model.num_experts 16");
-  says("qwen3_moe", [](auto& c) { c.moe_intermediate_size = 0; }, "moe_intermediate_size is 0");
-  says("qwen3_moe", [](auto& c) { c.num_shared_experts = 1; }, "num_shared_experts is not for");
-  says("qwen3_moe", [](auto& c) { c.n_group = 2; }, "n_group is not for");
-  says("llada2_moe", [](auto& c) { c.n_group = 5; }, "these do: 1, 2, 4, 8");
-  says("llada2_moe", [](auto& c) { c.n_group = 0; }, "n_group is 0");
-  says("llada2_moe", [](auto& c) { c.n_group = 16; }, "groups of 1 of the 16 experts");
-  says("llada2_moe", [](auto& c) { c.topk_group = 9; }, "between 1 and model.n_group 8");
-  says("llada2_moe", [](auto& c) { c.num_experts_per_tok = 9; }, "4 of 8 groups have only 8 experts");
-  says("llada2_moe", [](auto& c) { c.first_k_dense_replace = 4; }, "first_k_dense_replace is 4");
-  says("llada2_moe", [](auto& c) { c.routed_scaling_factor = 0; }, "routed_scaling_factor is 0");
-  says("llada2_moe", [](auto& c) { c.num_shared_experts = -1; }, "num_shared_experts is -1");
+  says(
+      "llama", [](auto& c) { c.num_experts = 4; },
+      "model_type llama has no experts: use qwen3_moe");
+  says(
+      "llama", [](auto& c) { c.freeze_router = true; }, "has no router");
+  says(
+      "qwen3_moe", [](auto& c) { c.num_experts = 0; }, "model.num_experts is 0");
+  says(
+      "qwen3_moe", [](auto& c) { c.num_experts_per_tok = 0; }, "num_experts_per_tok is 0");
+  says(
+      "qwen3_moe", [](auto& c) { c.num_experts_per_tok = 17; },
+      "17, more than model.num_experts 16");
+  says(
+      "qwen3_moe", [](auto& c) { c.moe_intermediate_size = 0; }, "moe_intermediate_size is 0");
+  says(
+      "qwen3_moe", [](auto& c) { c.num_shared_experts = 1; }, "num_shared_experts is not for");
+  says(
+      "qwen3_moe", [](auto& c) { c.n_group = 2; }, "n_group is not for");
+  says(
+      "llada2_moe", [](auto& c) { c.n_group = 5; }, "these do: 1, 2, 4, 8");
+  says(
+      "llada2_moe", [](auto& c) { c.n_group = 0; }, "n_group is 0");
+  says(
+      "llada2_moe", [](auto& c) { c.n_group = 16; }, "groups of 1 of the 16 experts");
+  says(
+      "llada2_moe", [](auto& c) { c.topk_group = 9; }, "between 1 and model.n_group 8");
+  says(
+      "llada2_moe", [](auto& c) { c.num_experts_per_tok = 9; },
+      "4 of 8 groups have only 8 experts");
+  says(
+      "llada2_moe", [](auto& c) { c.first_k_dense_replace = 4; }, "first_k_dense_replace is 4");
+  says(
+      "llada2_moe", [](auto& c) { c.routed_scaling_factor = 0; }, "routed_scaling_factor is 0");
+  says(
+      "llada2_moe", [](auto& c) { c.num_shared_experts = -1; }, "num_shared_experts is -1");
 }
 
 TEST_CASE("a mixture's written config.json is read back as the same model", "[mixture]") {
@@ -234,9 +256,9 @@ TEST_CASE("LLaDA2 has its own names and one tensor for query key and value", "[m
   using Names = std::vector<std::string>;
   CHECK(parts("model.word_embeddings.weight") == Names{"model.embed_tokens.weight"});
   const std::string canonical = "model.layers.1.self_attn.", own = "model.layers.1.attention.";
-  CHECK(parts(own + "query_key_value.weight") ==
-        Names{canonical + "q_proj.weight", canonical + "k_proj.weight",
-              canonical + "v_proj.weight"});
+  CHECK(parts(own + "query_key_value.weight") == Names{canonical + "q_proj.weight",
+                                                       canonical + "k_proj.weight",
+                                                       canonical + "v_proj.weight"});
   CHECK(parts(own + "dense.weight") == Names{canonical + "o_proj.weight"});
   CHECK(parts(own + "query_layernorm.weight") == Names{canonical + "q_norm.weight"});
   CHECK(parts(own + "key_layernorm.weight") == Names{canonical + "k_norm.weight"});
@@ -291,12 +313,12 @@ TEST_CASE("eighteen thousand tensors are written checked and read", "[mixture]")
   std::vector<SafetensorsTensor> tensors;
   for (const DiskTensor& disk : disk_tensors(config, layout)) {
     const Parameter& tensor = layout.at(disk.name);
-    tensors.push_back({disk.name,
-                       tensor.vector ? std::vector{tensor.cols}
-                                     : std::vector{tensor.rows, tensor.cols},
-                       DType::f64, [&](std::int64_t begin, std::int64_t count, double* out) {
-                         std::iota(out, out + count, static_cast<double>(tensor.offset + begin));
-                       }});
+    tensors.push_back(
+        {disk.name,
+         tensor.vector ? std::vector{tensor.cols} : std::vector{tensor.rows, tensor.cols},
+         DType::f64, [&](std::int64_t begin, std::int64_t count, double* out) {
+           std::iota(out, out + count, static_cast<double>(tensor.offset + begin));
+         }});
   }
   CHECK(tensors.size() == 48 * (9 + 3 * 128) + 3);
   const test::Folder folder;

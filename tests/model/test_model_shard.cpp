@@ -55,9 +55,7 @@ std::int64_t layer_of(const std::string& name) {
   return name.starts_with(stem) ? std::stoll(name.substr(stem.size())) : -1;
 }
 
-bool has(const std::string& name, const char* part) {
-  return name.find(part) != std::string::npos;
-}
+bool has(const std::string& name, const char* part) { return name.find(part) != std::string::npos; }
 
 /// The rules once more, element by element. `row` of a vector is its element.
 bool holds(const ModelConfig& c, const ModelShard& s, const std::string& name, std::int64_t row,
@@ -133,8 +131,8 @@ void check_places(const ParameterLayout& layout, const ModelShard& shard) {
            ++next) {
         const Parameter& tensor = layout.tensors[next];
         const std::int64_t layer = layer_of(tensor.name);
-        const bool end_unit = tensor.name == "model.norm.weight" ||
-                              tensor.name == "lm_head.weight" || !shard.first;
+        const bool end_unit =
+            tensor.name == "model.norm.weight" || tensor.name == "lm_head.weight" || !shard.first;
         if (layer < 0 && u != (end_unit ? layout.units.size() - 1 : 0)) break;
         if (layer >= 0 && u != unit_of.at(layer)) break;
         CHECK(tensor.offset >= at);
@@ -270,8 +268,14 @@ TEST_CASE("heads that the tensor group cannot cut are refused", "[model_shard]")
 }
 
 TEST_CASE("runs begin and end inside rows", "[model_shard]") {
-  Parameter part{.name = "w", .rows = 3, .cols = 4, .offset = 100, .whole_rows = 8,
-                 .whole_cols = 10, .first_row = 2, .first_col = 5};
+  Parameter part{.name = "w",
+                 .rows = 3,
+                 .cols = 4,
+                 .offset = 100,
+                 .whole_rows = 8,
+                 .whole_cols = 10,
+                 .first_row = 2,
+                 .first_col = 5};
   const auto runs = logical_runs(part, 102, 7);  // columns 2, 3 | 0 .. 3 | 0
   REQUIRE(runs.size() == 3);
   CHECK(std::tuple(runs[0].first, runs[0].count, runs[0].local) == std::tuple(27, 2, 102));
@@ -294,8 +298,7 @@ TEST_CASE("a mixture's tensors are views of stacked experts", "[model_shard]") {
   const ParameterLayout layout = layout_of(config, shard);
   CHECK(layout.experts == FlatRange{2, 3});
   std::vector<double> memory(static_cast<std::size_t>(layout.size));
-  const ParameterMemory place =
-      in_flat({memory.data(), 1, layout.size, layout.size, DType::f64});
+  const ParameterMemory place = in_flat({memory.data(), 1, layout.size, layout.size, DType::f64});
   const auto check = [&](const Tensor& tensor, const std::string& name, std::int64_t rows,
                          std::int64_t cols) {
     INFO(name);

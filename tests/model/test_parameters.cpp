@@ -143,23 +143,23 @@ TEST_CASE("views point at their tensors, stacked ones as one matrix", "[paramete
   CHECK_THROWS_AS(view_layer(bare, less, 2, place), Error);  // there is no such layer
 }
 
-TEST_CASE("a tied head is looked for in the embedding's unit alone", "[parameters]") {
+TEST_CASE("a tied head is in the memory of the embedding and the norm in that of its own unit",
+          "[parameters]") {
   const ModelConfig config = odd(true, false, false);
   const ParameterLayout layout = layout_of(config);
-  std::vector<double> memory(static_cast<std::size_t>(layout.size));
-  const Tensor flat{memory.data(), 1, layout.size, layout.size, DType::f64};
-  // As under ZeRO-3: a unit's memory is there while the unit is in use, others' is not.
-  const auto unit = [&](std::size_t u) -> ParameterMemory {
-    return [&layout, flat, u](Holders h, FlatRange range) {
-      const FlatRange part = layout.units[u][static_cast<std::size_t>(h)];
+  const auto memory_of = [&](std::vector<double>& memory, std::size_t unit) {
+    return [&memory, &layout, unit](Holders holders, FlatRange range) -> Tensor {
+      const FlatRange part = layout.units[unit][static_cast<std::size_t>(holders)];
       require(range.begin >= part.begin && range.begin + range.count <= part.begin + part.count,
-              "not in unit {}", u);
-      return in_flat(flat)(h, range);
+              "unit {} was asked for memory of another", unit);
+      return {memory.data() + (range.begin - part.begin), 1, range.count, range.count, DType::f64};
     };
   };
-  const HeadView head = view_head(config, layout, unit(layout.units.size() - 1), unit(0));
-  CHECK(address(head.norm) == memory.data() + layout.at("model.norm.weight").offset);
-  CHECK(address(head.head) == memory.data() + layout.at("model.embed_tokens.weight").offset);
+  std::vector<double> first(1000), last(1000);
+  const HeadView head = view_head(config, layout, memory_of(last, layout.units.size() - 1),
+                                  memory_of(first, 0));
+  CHECK(address(head.norm) == last.data());
+  CHECK(address(head.head) == first.data());
 }
 
 TEST_CASE("initial values do not depend on who makes which part", "[parameters]") {

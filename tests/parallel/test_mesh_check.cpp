@@ -2,6 +2,7 @@
 // Meshes that can and cannot carry a model. What is suggested must itself work.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <random>
 #include <regex>
 
@@ -57,6 +58,14 @@ TEST_CASE("pipeline against layers") {
         "parallel.pipeline is 4, with parallel.virtual_stages 2 that is 8 stages: a stage would be "
         "without a layer, model.num_hidden_layers is 6: set parallel.pipeline to 2, or "
         "parallel.virtual_stages to 1");
+  CHECK(wrong({.sizes = {.pipeline = 8},
+               .world = 8,
+               .virtual_stages = 2,
+               .schedule = interleaved,
+               .model = {.heads = 8, .kv_heads = 4, .layers = 3}}) ==
+        "parallel.pipeline is 8, with parallel.virtual_stages 2 that is 16 stages: a stage would be "
+        "without a layer, model.num_hidden_layers is 3: set parallel.pipeline to 2 with "
+        "parallel.virtual_stages 1");
 }
 
 TEST_CASE("virtual stages need a pipeline and its schedule") {
@@ -126,6 +135,7 @@ TEST_CASE("sizes that are suggested work") {
         const int size = std::stoi((*it)[group]);
         const std::string what = (*it)[1];
         MeshRequest changed = request;
+        if (ways.ends_with("with parallel.virtual_stages 1")) changed.virtual_stages = 1;
         if (what == "start") changed.world = size;
         if (what == "parallel.tensor to") changed.sizes.tensor = size;
         if (what == "parallel.csbp to") changed.sizes.csbp = size;
@@ -139,6 +149,21 @@ TEST_CASE("sizes that are suggested work") {
     }
   }
   CHECK(suggested > 500);
+}
+
+TEST_CASE("sizes beyond any launch are refused at once") {  // without a search through them
+  constexpr int huge = std::numeric_limits<int>::max();
+  const auto sentence = [](const MeshSizes& sizes) {
+    return check_mesh({.sizes = sizes, .world = 8, .model = moe}).front().sentence;
+  };
+  CHECK(sentence({.tensor = huge, .csbp = huge, .pipeline = huge}) ==
+        "8 ranks do not divide into tensor 2147483647 x csbp 2147483647 x pipeline 2147483647");
+  CHECK(sentence({.csbp = huge}) ==
+        "8 ranks do not divide into csbp 2147483647: set parallel.csbp to 8");
+  CHECK(sentence({.expert = huge}) ==
+        "parallel.expert is 2147483647, more expert ranks than the model's 12 experts: set "
+        "parallel.expert to 4");
+  CHECK(smallest_world({.tensor = huge, .csbp = huge, .pipeline = huge, .expert = huge}) == huge);
 }
 
 TEST_CASE("the fewest ranks for a mesh") {

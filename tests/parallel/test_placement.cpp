@@ -21,26 +21,35 @@ std::vector<RankPlace> places(int ranks, int a_node) {
 
 TEST_CASE("groups of ranks on each axis") {
   const MeshSizes sizes{.tensor = 2, .csbp = 2, .data = 1, .pipeline = 2, .expert = 2};
-  CHECK(groups_of(RankGroup::tensor, sizes) == Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
-  CHECK(groups_of(RankGroup::csbp, sizes) == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
-  CHECK(groups_of(RankGroup::data, sizes).size() == 8);
-  CHECK(groups_of(RankGroup::pipeline, sizes) == Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
-  CHECK(groups_of(RankGroup::expert, sizes) == Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
-  CHECK(groups_of(RankGroup::expert_replicas, sizes) == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
-  CHECK(groups_of(RankGroup::replicas, sizes) == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
-  CHECK(groups_of(RankGroup::stage, sizes) == Groups{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(groups_along(Axis::tensor, sizes) == Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+  CHECK(groups_along(Axis::csbp, sizes) == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
+  CHECK(groups_along(Axis::row, sizes) == Groups{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(groups_along(Axis::data, sizes).size() == 8);
+  CHECK(pipeline_columns(sizes) == Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+  CHECK(groups_along(Axis::expert, sizes) == Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+  CHECK(groups_among(Holders::experts, sizes) == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
+  CHECK(groups_among(Holders::sharded, sizes) == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}});
+  CHECK(groups_among(Holders::replicated, sizes) == Groups{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(groups_among(Holders::keys, sizes, 2) == Groups{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(groups_among(Holders::tied, sizes) == Groups{{0, 2, 4, 6}, {1, 3, 5, 7}});
 }
 
 TEST_CASE("groups of every axis hold each rank once") {
-  const MeshSizes sizes{.tensor = 2, .csbp = 3, .data = 4, .pipeline = 2, .expert = 8};
-  for (int kind = 0; kind < 8; ++kind) {
+  const MeshSizes sizes{.tensor = 2, .csbp = 3, .data = 4, .pipeline = 3, .expert = 8};
+  const auto check = [](const Groups& groups) {
     std::multiset<int> seen;
-    for (const auto& group : groups_of(static_cast<RankGroup>(kind), sizes))
-      seen.insert(group.begin(), group.end());
-    CHECK(seen.size() == 48);
-    CHECK(std::set<int>(seen.begin(), seen.end()).size() == 48);
-  }
-  CHECK(groups_of(RankGroup::expert, sizes)[3] == std::vector<int>{24, 25, 26, 27, 28, 29, 30, 31});
+    for (const auto& group : groups) seen.insert(group.begin(), group.end());
+    CHECK(seen.size() == 72);
+    CHECK(std::set<int>(seen.begin(), seen.end()).size() == 72);
+  };
+  for (Axis axis : {Axis::tensor, Axis::csbp, Axis::row, Axis::data, Axis::expert})
+    check(groups_along(axis, sizes));
+  for (Holders set : {Holders::sharded, Holders::keys, Holders::replicated, Holders::experts,
+                      Holders::tied})
+    check(groups_among(set, sizes, 2));
+  check(pipeline_columns(sizes));
+  CHECK(groups_along(Axis::expert, sizes)[3] ==
+        std::vector<int>{24, 25, 26, 27, 28, 29, 30, 31});
 }
 
 TEST_CASE("ranks in short") {

@@ -87,9 +87,12 @@ class LockstepGroup final : public Communicator {
       const T* other = reinterpret_cast<const T*>(all[rank].data());
       for (std::size_t i = 0; i < values.size(); ++i) {
         T& value = values[i];
-        if (rank == 0) value = other[i];
-        else if (op == Reduce::sum) value += other[i];
-        else value = op == Reduce::max ? std::max(value, other[i]) : std::min(value, other[i]);
+        if (rank == 0)
+          value = other[i];
+        else if (op == Reduce::sum)
+          value += other[i];
+        else
+          value = op == Reduce::max ? std::max(value, other[i]) : std::min(value, other[i]);
       }
     }
   }

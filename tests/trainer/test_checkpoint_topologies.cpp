@@ -72,8 +72,10 @@ void save(const Folder& folder, const Truth& truth, const std::vector<WorldRank>
     state.each([&](int kind, std::int64_t element, const Tensor& tensor, std::int64_t i) {
       const double value =
           values[static_cast<std::size_t>(kind)][static_cast<std::size_t>(element)];
-      if (type == DType::f64) tensor.as<double>()[i] = value;
-      else tensor.as<float>()[i] = static_cast<float>(value);
+      if (type == DType::f64)
+        tensor.as<double>()[i] = value;
+      else
+        tensor.as<float>()[i] = static_cast<float>(value);
     });
     save_checkpoint(group, MeshSizes{}, folder.path.string(), {1, 1, 1, 0, 1}, "run: {}\n",
                     truth.whole(), here.layout, state.share, 0);
@@ -120,8 +122,8 @@ TEST_CASE("a checkpoint of any mesh loads on any other") {
       CHECK(verify_checkpoint(info).empty());
       for (const std::size_t step : {0, 1, 3, 6}) {  // every mesh from and to four
         const WorldSizes& to = meshes[(i + step) % meshes.size()];
-        CAPTURE(keys, from.tensor, from.pipeline, from.expert, to.tensor, to.replicas,
-                to.pipeline, to.expert);
+        CAPTURE(keys, from.tensor, from.pipeline, from.expert, to.tensor, to.replicas, to.pipeline,
+                to.expert);
         std::int64_t errors = 0;
         for (const WorldRank& rank : world_ranks(config, to))
           errors += wrong(info, truth, rank.layout, rank.parts);

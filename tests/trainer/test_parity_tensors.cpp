@@ -56,8 +56,7 @@ std::vector<double> owned_values(const ModelConfig& config, const WorldRank& ran
   for (const Parameter& tensor : rank.layout.tensors)
     for (const LogicalRun& run : logical_runs(tensor, 0, rank.layout.size))
       for (std::int64_t i = 0; i < run.count; ++i)
-        flat[static_cast<std::size_t>(run.local + i)] =
-            value_of(whole, tensor.name, run.first + i);
+        flat[static_cast<std::size_t>(run.local + i)] = value_of(whole, tensor.name, run.first + i);
   for (const FlatRange& part : rank.parts)
     out.insert(out.end(), flat.begin() + part.begin, flat.begin() + part.begin + part.count);
   return out;
@@ -66,8 +65,7 @@ std::vector<double> owned_values(const ModelConfig& config, const WorldRank& ran
 /// As rank 0 sees it. change(rank, its state, its values) comes first.
 template <class Change>
 TensorsComparison compare(const ModelConfig& config, const WorldSizes& sizes,
-                          const std::map<std::string, std::vector<double>>& golden,
-                          Change change) {
+                          const std::map<std::string, std::vector<double>>& golden, Change change) {
   const auto ranks = world_ranks(config, sizes);
   TensorsComparison result;
   LockstepWorld world(sizes.ranks());
