@@ -8,9 +8,10 @@
 namespace bdlm {
 namespace {
 
-/// x in the accumulate dtype, in which routers work; `copy` keeps a converted one.
+/// x in the accumulate dtype, in which routers work; `copy` keeps a converted one. A tensor that the
+/// model does not have stays as it is; one without rows does not: its dtype counts.
 Tensor wide(const LayerContext& c, Tensor x, Buffer& copy) {
-  if (x.empty() || x.dtype == c.sums()) return x;
+  if (x.cols == 0 || x.dtype == c.sums()) return x;
   copy = c.sum(x.rows, x.cols);
   c.device.copy(x, copy);
   return copy;
