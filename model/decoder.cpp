@@ -18,6 +18,10 @@ void Pass::finish() {
   head.nll = std::move(nll);
 }
 
+std::int64_t Pass::layers_held() const {
+  return std::ranges::count_if(saved, [](const LayerActivations& a) { return bool(a.x); });
+}
+
 Decoder::Decoder(Device& device, const ModelConfig& config, ModelShard shard,
                  DecoderOptions options, DecoderGroups groups, ParameterStore& parameters)
     : device_(device),

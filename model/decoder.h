@@ -50,6 +50,8 @@ class Pass {
   std::vector<double> losses(Device& device) const;
   /// Drops all but the losses: no more of its chunks will be run.
   void finish();
+  /// Layers whose activations wait for their backward pass.
+  std::int64_t layers_held() const;
 
  private:
   friend class Decoder;

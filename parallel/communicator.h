@@ -98,6 +98,15 @@ class Communicator {
   /// purpose. A rank may send to itself.
   virtual std::unique_ptr<Transfer> post(std::span<const Message> receives,
                                          std::span<const Message> sends, Purpose purpose) = 0;
+  /// A post of receives whose senders first work on what they have got from this rank, and give each
+  /// of them with answer(). One expectation a group at a time. A group that keeps to the order of its
+  /// calls must know: an answer that it waits for may not hold back those that it owes.
+  virtual std::unique_ptr<Transfer> expect(std::span<const Message> receives, Purpose purpose) {
+    return post(receives, {}, purpose);
+  }
+  virtual std::unique_ptr<Transfer> answer(std::span<const Message> sends, Purpose purpose) {
+    return post({}, sends, purpose);
+  }
 
   /// Flat [1, n] f64 or f32. `counts` elements of each rank: whole = all of them one after another.
   /// mine receives the sum over ranks of the own part of whole; mine may be that part of whole,

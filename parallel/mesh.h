@@ -90,7 +90,8 @@ class Mesh {
   }
 
   /// A group of this rank and its neighbour in the pipeline, a link for each direction of each flow:
-  /// what travels on one is in one order. The last stage's next is the first (virtual stages).
+  /// what travels on one is in one order and in one direction, so that receives may be posted ahead.
+  /// The last stage's next is the first (virtual stages).
   /// Only where there are two stages or more.
   Communicator& to_next(Flow flow) { return *links_[static_cast<std::size_t>(flow)].next; }
   Communicator& to_previous(Flow flow) { return *links_[static_cast<std::size_t>(flow)].previous; }

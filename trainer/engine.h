@@ -27,6 +27,7 @@ class Engine {
   Engine(const RunConfig& config, Device& device, Mesh& mesh, Mode mode);
 
   Decoder& model() { return model_; }
+  Pipeline& pipeline() { return pipeline_; }
   ShardedParameters& parameters() { return parameters_; }
   ShardedAdamW& optimizer() { return *optimizer_; }  // Mode::train only
   Device& device() { return device_; }

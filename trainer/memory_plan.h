@@ -9,6 +9,7 @@ namespace bdlm {
 
 /// Bytes by kind that the training step of rank `rank` of the world asks of its device: the step is
 /// run on a device that only counts, in groups that say nothing; routers choose all experts alike.
+/// Exact but where an expert group's routes are not even: a rank then holds more or fewer rows.
 /// Not in it: what a backend needs inside an operation (cuBLAS' workspace, partial sums: some tens of
 /// MiB) and the pool's rounding (at most an eighth). batch: that of the rank.
 MemoryUse plan_memory(const RunConfig& config, const StepBatch& batch, int rank);

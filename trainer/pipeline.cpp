@@ -73,6 +73,11 @@ LossSums Pipeline::run(StepBatch& batch, const LossFactors& factors, bool train)
       if (made) send(is_forward(action) ? Flow::activations : Flow::gradients, std::move(made));
       const bool last = is_forward(action) ? !train && action.chunk + 1 == chunks : action.chunk == 0;
       if (last) passes[m].finish();
+      if (trace) {
+        std::int64_t held = 0;
+        for (const Pass& pass : passes) held += pass.layers_held();
+        trace(held);
+      }
     }
     for (Rows& rows : leaving_) {
       if (rows.transfer) rows.transfer->wait_all();

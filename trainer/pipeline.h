@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,6 +37,9 @@ class Pipeline {
 
   /// Sums that this rank has to tell: over the world each counts once. Collective over the world.
   LossSums run(StepBatch& batch, const LossFactors& factors, bool train);
+
+  /// Sees, after each pass, how many layers' activations wait for their backward passes. For tests.
+  std::function<void(std::int64_t)> trace;
 
  private:
   /// Rows on their way to this rank or from it.

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the two kinds of groups over device memory share: they wrap a group of MPI, which carries
 // host values and counts, and have a stream of their own beside the device's.
+//
+// A group's operations run in the order of its calls, and on NCCL one that waits for another rank
+// holds back all later ones of its group, but no other group's. So within a group the order of calls
+// must be one in which every rank could do them one by one:
+//   * collectives and posts to all come in the program's order, which is the same on its ranks;
+//   * what a post sends and receives is done in rounds that all ranks take in one order;
+//   * answers that a rank waits for do not hold back those that it owes: expect() and answer();
+//   * on a link of the pipeline (Mesh::to_next) messages go one way, a flow and edge each, so that
+//     receives posted ahead hold back nothing but later receives.
+// Between groups it must be one too: a rank sends what it owes in all groups before its host waits.
+// For NCCL the device does that by itself, as long as every stream has a hardware queue of its own
+// (kernels/cuda/plugin.cpp). A group of one rank says nothing and needs no communicator of NCCL's.
 #pragma once
 
 #include <memory>
