@@ -32,7 +32,11 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PMIX_MCA_gds=ha
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OMPI_MCA_mpi_yield_when_idle=1  # ranks share cores
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-ranks() { local n=$1; shift; mpirun -n "$n" --oversubscribe --bind-to none "$@"; }
+limit=${CHECK_EXACT_LIMIT:-900}  # seconds of one launch: ranks that wait for each other fail a line
+ranks() {
+  local n=$1; shift
+  timeout "$limit" mpirun -n "$n" --oversubscribe --bind-to none "$@"
+}
 
 # words "2x1x2(2)x4x1" -> $n ranks and $words, the --set arguments
 words() {

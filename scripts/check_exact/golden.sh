@@ -38,12 +38,15 @@ named() {  # folders of the golden ones with such a name; all where none has, so
 }
 
 for n in 1 8; do parity "golden, csbp $n" "$n" $f64 "${golden[@]}" --set "parallel.csbp=$n"; done
-turn=0
+turn=0 recomputes=(none selective full)
 for t in "${topologies[@]}"; do
   words "$t"
   sweep=(--sweep zero) name="golden, $t, zero x sharding x recompute"
   if ((quick)); then
-    zero=$((turn++ % 3 + 1)) sweep=(--set "parallel.zero=$zero") name="golden, $t, zero $zero"
+    zero=$((turn % 3 + 1)) recompute=${recomputes[(turn + turn / 3) % 3]}
+    sweep=(--set "parallel.zero=$zero" --set "recompute.mode=$recompute")
+    name="golden, $t, zero $zero, recompute $recompute"
+    ((turn += 1))
   fi
   parity "$name" "$n" $f64 "${golden[@]}" --skip-unfit "${words[@]}" "${sweep[@]}"
 done
