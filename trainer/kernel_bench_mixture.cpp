@@ -55,9 +55,11 @@ void time_router(KernelTimer& t, const Mixture& m) {
   const Buffer probabilities = t.zeros(m.rows, router.experts, DType::f32);
   const Buffer weights = t.random(m.rows, router.chosen, DType::f32);
   std::vector<std::int32_t> chosen(static_cast<std::size_t>(m.pairs()));
-  const std::string shape = fmt::format("{} x {}, {} chosen", m.rows, router.experts, router.chosen);
+  const std::string shape =
+      fmt::format("{} x {}, {} chosen", m.rows, router.experts, router.chosen);
   const double list = list_bytes(m.pairs());
-  t.time("choose_experts", shape + ", waits", DType::f32, {bytes_of(logits, probabilities) + list, 0},
+  t.time("choose_experts", shape + ", waits", DType::f32,
+         {bytes_of(logits, probabilities) + list, 0},
          [&] { t.device.choose_experts(router, logits, {}, probabilities, chosen); });
   const auto here = t.device.upload(std::span<const std::int32_t>(chosen));
   t.time("expert_weights", shape, DType::f32, {bytes_of(weights, weights) + list, 0},
@@ -83,7 +85,8 @@ void time_weighted_swiglu(KernelTimer& t, const Mixture& m) {
   const Buffer dx = t.zeros(m.pairs(), 2 * m.width, DType::bf16);
   const Buffer dy = t.random(m.pairs(), m.width, DType::bf16);
   const Buffer y = t.zeros(m.pairs(), m.width, DType::bf16);
-  const Buffer weight = t.random(m.pairs(), 1, DType::f32), dweight = t.zeros(m.pairs(), 1, DType::f32);
+  const Buffer weight = t.random(m.pairs(), 1, DType::f32);
+  const Buffer dweight = t.zeros(m.pairs(), 1, DType::f32);
   const std::string shape = fmt::format("{} x {}", m.pairs(), 2 * m.width);
   t.time("weighted_swiglu_fwd", shape, DType::bf16, {bytes_of(x, y, weight), 0},
          [&] { t.device.weighted_swiglu_forward(x, weight, y); });
@@ -91,18 +94,19 @@ void time_weighted_swiglu(KernelTimer& t, const Mixture& m) {
          [&] { t.device.weighted_swiglu_backward(x, weight, dy, dx, dweight, y); });
 }
 
-/// Three operations in the place of cross_entropy, of which the middle one reads three numbers a row.
+/// Three operations in the place of cross_entropy; the middle one reads three numbers a row.
 void time_shared_cross_entropy(KernelTimer& t) {
   const std::int64_t rows = t.quick ? 8 : 8192, ranks = 4, vocab = t.quick ? 200 : 151936;
   const Buffer logits = t.random(rows, vocab / ranks, DType::f32);
   const Buffer dlogits = t.zeros(rows, vocab / ranks, DType::bf16);
   const Buffer weight = t.random(rows, 1, DType::f32), loss = t.zeros(rows, 1, DType::f32);
-  const Buffer statistics = t.zeros(rows, 3, DType::f32), parts = t.random(ranks * rows, 3, DType::f32);
+  const Buffer statistics = t.zeros(rows, 3, DType::f32);
+  const Buffer parts = t.random(ranks * rows, 3, DType::f32);
   const auto host = t.numbers(rows, vocab - 1);
   const auto targets = t.device.upload(std::span<const std::int32_t>(host));
   const std::string shape = fmt::format("{} x {} of {}", rows, vocab / ranks, vocab);
-  t.time("cross_entropy_stats", shape, DType::f32, {bytes_of(logits, statistics) + list_bytes(rows), 0},
-         [&] {
+  t.time("cross_entropy_stats", shape, DType::f32,
+         {bytes_of(logits, statistics) + list_bytes(rows), 0}, [&] {
            t.device.cross_entropy_statistics(logits, 0, targets.data, vocab - 1, statistics);
          });
   t.time("merge_cross_entropy", fmt::format("{} x 3 of {} ranks", rows, ranks), DType::f32,

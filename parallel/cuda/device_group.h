@@ -3,8 +3,8 @@
 // host values and counts, and have a stream of their own beside the device's.
 //
 // A group's operations run in the order of its calls, and on NCCL one that waits for another rank
-// holds back all later ones of its group, but no other group's. So within a group the order of calls
-// must be one in which every rank could do them one by one:
+// holds back all later ones of its group, but no other group's. So within a group the order of
+// calls must be one in which every rank could do them one by one:
 //   * collectives and posts to all come in the program's order, which is the same on its ranks;
 //   * what a post sends and receives is done in rounds that all ranks take in one order;
 //   * answers that a rank waits for do not hold back those that it owes: expect() and answer();

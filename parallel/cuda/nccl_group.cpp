@@ -96,7 +96,8 @@ std::unique_ptr<Transfer> NcclGroup::exchange(std::span<const Message> receives,
     }
     used |= transfer->enqueue([&](int peer) { return round_of(peer - rank()) == round; });
     const bool expected = used && answer && expecting_ != nullptr &&
-                          expecting_->enqueue([&](int peer) { return round_of(rank() - peer) <= round; });
+                          expecting_->enqueue(
+                              [&](int peer) { return round_of(rank() - peer) <= round; });
     check(ncclGroupEnd(), "ncclGroupEnd");
     if (used) transfer->end_round();
     if (expected) expecting_->end_round();
@@ -126,7 +127,8 @@ void NcclGroup::receive(const Message& m) {
 std::unique_ptr<Communicator> make_nccl_group(std::unique_ptr<Communicator> host,
                                               std::shared_ptr<CudaDevice> device,
                                               std::shared_ptr<Traffic> traffic, std::string name) {
-  return std::make_unique<NcclGroup>(std::move(host), std::move(device), std::move(traffic), std::move(name));
+  return std::make_unique<NcclGroup>(std::move(host), std::move(device), std::move(traffic),
+                                     std::move(name));
 }
 
 }  // namespace bdlm::cuda

@@ -119,12 +119,14 @@ class NcclGroup final : public DeviceGroup {
   Parts parts_of(Tensor whole, std::span<const std::int64_t> counts, Tensor mine,
                  const char* operation) const {
     require(counts.size() == static_cast<std::size_t>(size()),
-            "{} in group {} of {} ranks was given {} counts", operation, name_, size(), counts.size());
+            "{} in group {} of {} ranks was given {} counts", operation, name_, size(),
+            counts.size());
     const Parts parts{std::accumulate(counts.begin(), counts.end(), std::int64_t{0}),
                       counts[static_cast<std::size_t>(rank())],
-                      std::all_of(counts.begin(), counts.end(), [&](auto n) { return n == counts[0]; })};
+                      std::ranges::all_of(counts, [&](auto n) { return n == counts[0]; })};
     require(whole.size() == parts.total && mine.size() == parts.mine,
-            "{} in group {}: the parts sum to {} elements, {} of them own, but the tensors hold {} and {}",
+            "{} in group {}: the parts sum to {} elements, {} of them own, but the tensors hold {} "
+            "and {}",
             operation, name_, parts.total, parts.mine, whole.size(), mine.size());
     return parts;
   }
@@ -145,9 +147,9 @@ class NcclGroup final : public DeviceGroup {
   void check(ncclResult_t status, const char* operation) const {
     if (status == ncclSuccess || status == ncclInProgress) return;
     const char* detail = ncclGetLastError(comm_);
-    fail("NCCL, group {}, rank {}, {}: {} failed: {}{}{} (NCCL_DEBUG=INFO says more)", name_, rank(),
-         device_.name(), operation, ncclGetErrorString(status), detail && *detail ? ": " : "",
-         detail ? detail : "");
+    fail("NCCL, group {}, rank {}, {}: {} failed: {}{}{} (NCCL_DEBUG=INFO says more)", name_,
+         rank(), device_.name(), operation, ncclGetErrorString(status),
+         detail && *detail ? ": " : "", detail ? detail : "");
   }
   /// An error of an operation that was enqueued before.
   void check_pending() const {

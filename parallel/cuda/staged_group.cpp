@@ -16,8 +16,8 @@ namespace {
 
 class StagedTransfer;
 
-/// Messages that have still to leave, of all groups of a device: before the host waits for others in
-/// one group, what it owes in every other must be on its way, or two ranks wait for each other.
+/// Messages that have still to leave, of all groups of a device: before the host waits for others
+/// in one group, what it owes in every other must be on its way, or two ranks wait for each other.
 class Outbox {
  public:
   static std::shared_ptr<Outbox> of(const CudaDevice& device) {

@@ -11,7 +11,12 @@
 
 #include "kernels/cuda/runtime.h"
 
-enum ncclResult_t { ncclSuccess = 0, ncclInternalError = 3, ncclInvalidUsage = 5, ncclInProgress = 7 };
+enum ncclResult_t {
+  ncclSuccess = 0,
+  ncclInternalError = 3,
+  ncclInvalidUsage = 5,
+  ncclInProgress = 7
+};
 enum ncclDataType_t { ncclUint8 = 1, ncclFloat = 7, ncclDouble = 8 };
 enum ncclRedOp_t { ncclSum = 0 };
 struct ncclUniqueId {

@@ -37,7 +37,8 @@ Pipes::Pipes(const std::string& path, int ranks, int rank) : ranks_(ranks), rank
   const int file = ::shm_open(path.c_str(), O_RDWR, 0600);
   require(file >= 0, "emulated NCCL: no shared memory {}: {}", path, std::strerror(errno));
   const bool sized = ::ftruncate(file, static_cast<off_t>(bytes_)) == 0;
-  memory_ = sized ? ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+  memory_ = MAP_FAILED;
+  if (sized) memory_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ::close(file);
   require(memory_ != MAP_FAILED, "emulated NCCL: {} bytes of shared memory: {}", bytes_,
           std::strerror(errno));

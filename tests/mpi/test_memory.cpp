@@ -148,9 +148,10 @@ TEST_CASE("a plan of shared experts is as near as their routes are to uniform", 
   const Step real = step(config_of(sparse, {"parallel.expert=2", "parallel.zero=3"}, ranks),
                          {{70, 13, 7}, {90}, {33}});
   real.check({Memory::parameters, Memory::gradients, Memory::optimizer});
-  // Some hundred rows of random routers: a rank's experts may get a third more of them than planned.
+  // Some hundred rows of random routers: a rank's experts may get a third more than planned.
   const auto together = [](const MemoryUse& use) {
-    return static_cast<double>(Step::of(use, Memory::activations) + Step::of(use, Memory::exchange));
+    return static_cast<double>(Step::of(use, Memory::activations) +
+                               Step::of(use, Memory::exchange));
   };
   CHECK(std::abs(together(real.real) / together(real.plan) - 1) < 0.25);
 }
