@@ -8,6 +8,7 @@
 #include "cmd/commands.h"
 #include "parallel/watchdog.h"
 #include "trainer/evaluate.h"
+#include "trainer/model_placement.h"
 #include "trainer/run_device.h"
 #include "trainer/sources.h"
 #include "trainer/traffic.h"
@@ -26,7 +27,7 @@ int run_eval(const EvalArguments& arguments, MpiSession& session) {
   const CheckpointInfo checkpoint = open_checkpoint(place);
   const DataSource source = evaluation_source(config);
   const auto traffic = watched_traffic();
-  Mesh mesh(config.parallel.mesh, traffic);
+  Mesh mesh(config.parallel.mesh, traffic, key_copies(config));
   const Watchdog watchdog(traffic->activity, config.fault.timeout, mesh.rank());
   const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::evaluate);

@@ -6,6 +6,7 @@
 
 #include "cmd/commands.h"
 #include "data/tokenizer.h"
+#include "model/whole_model.h"
 #include "trainer/engine.h"
 #include "trainer/generate.h"
 #include "trainer/run_device.h"
@@ -23,7 +24,9 @@ int run_generate(GenerateArguments& arguments, MpiSession& session) {
   require(session.size() == 1, "generate runs on one rank: start it without mpirun");
   const CheckpointInfo checkpoint = open_checkpoint(arguments.checkpoint);
   // The topology of training does not matter here.
-  std::vector<std::string> overrides{"parallel.csbp=1"};
+  std::vector<std::string> overrides{"parallel.schedule=1f1b"};
+  for (const char* axis : {"csbp", "tensor", "pipeline", "virtual_stages", "expert", "zero"})
+    overrides.push_back(fmt::format("parallel.{}=1", axis));
   overrides.insert(overrides.end(), arguments.overrides.begin(), arguments.overrides.end());
   const RunConfig config =
       parse_run_file(checkpoint.run_file, checkpoint.folder + "/run.yaml", overrides, 1);
@@ -37,14 +40,14 @@ int run_generate(GenerateArguments& arguments, MpiSession& session) {
   Mesh mesh({}, traffic);
   const auto device = make_device(config, mesh, traffic);
   KeyValueCache cache(*device, model, config.run.dtype);
-  Decoder decoder(*device, model, decoder_options(config), cache, false);
-  load_weights(checkpoint, decoder, *device);
+  WholeModel whole(*device, model, decoder_options(config), cache, false);
+  load_weights(checkpoint, model, whole.decoder().layout(), whole.weights(), *device);
 
   arguments.options.end_token = ByteTokenizer::end_of_text;
   fmt::print("{}", arguments.prompt);
   std::fflush(stdout);
   const std::vector<std::int32_t> prompt = ByteTokenizer::encode(arguments.prompt);
-  generate(decoder, cache, *device, config.objective, prompt, arguments.options,
+  generate(whole.decoder(), cache, *device, config.objective, prompt, arguments.options,
            [](std::span<const std::int32_t> block) {
              fmt::print("{}", ByteTokenizer::decode(block));
              std::fflush(stdout);

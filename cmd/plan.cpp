@@ -16,13 +16,14 @@ struct PlanArguments {
   std::vector<std::string> overrides;
   int ranks = 0;
   std::int64_t step = 1;
+  bool mesh = false;
 };
 
 int run_plan(const PlanArguments& arguments, MpiSession& session) {
   if (session.rank() != 0) return 0;
   const int ranks = arguments.ranks > 0 ? arguments.ranks : session.size();
   const RunConfig config = read_run_file(arguments.run_file, arguments.overrides, ranks);
-  fmt::print("{}", plan_report(config, arguments.step));
+  fmt::print("{}", arguments.mesh ? mesh_report(config) : plan_report(config, arguments.step));
   return 0;
 }
 
@@ -41,9 +42,12 @@ void add_plan(CLI::App& app, Choice& choice) {
   command->add_option("--step", arguments->step, "whose batch and noise are planned")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_flag("--mesh", arguments->mesh,
+                    "draw the mesh instead: stages, their layers and ranks, who talks to whom");
   command->footer(
       "Without data.train a step of whole rows, one document each, is planned.\n"
-      "Example: bdlm plan configs/csbp.yaml --ranks 8 --set parallel.csbp=8");
+      "Example: bdlm plan configs/csbp.yaml --ranks 8 --set parallel.csbp=8\n"
+      "         bdlm plan configs/csbp.yaml --ranks 8 --set parallel.tensor=2 --mesh");
   command->callback([arguments, &choice] {
     choice.run = [arguments](MpiSession& session) { return run_plan(*arguments, session); };
   });

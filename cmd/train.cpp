@@ -26,7 +26,9 @@ int run_train(const TrainArguments& arguments, MpiSession& session) {
           "train needs a run file: bdlm train RUN.yaml (bdlm train --help shows more)");
   std::vector<std::string> overrides = arguments.overrides;
   if (!arguments.resume.empty()) overrides.push_back("checkpoint.resume=" + arguments.resume);
-  const RunConfig config = read_run_file(arguments.run_file, overrides, session.size());
+  // Printing is asked for where a run is prepared, without the launch that it is meant for.
+  const int world = arguments.print_config && session.size() == 1 ? 0 : session.size();
+  const RunConfig config = read_run_file(arguments.run_file, overrides, world);
   if (arguments.print_config) {
     if (session.rank() == 0) fmt::print("{}", print_run_file(config));
     return 0;

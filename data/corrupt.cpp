@@ -170,6 +170,7 @@ CorruptedRow corrupt(const PackedRow& row, const Objective& objective, std::int6
 
 LossCounts count(const CorruptedRow& row, const Objective& objective) {
   LossCounts counts;
+  counts.rows = 1;
   std::int64_t begin = 0;
   for (std::int64_t length : row.clean.documents) {
     std::int64_t targets = 0, pairs = 0;
@@ -193,6 +194,7 @@ LossCounts& LossCounts::operator+=(const LossCounts& other) {
   masked += other.masked;
   documents += other.documents;
   ar_pairs += other.ar_pairs;
+  rows += other.rows;
   return *this;
 }
 

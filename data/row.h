@@ -37,6 +37,7 @@ struct LossCounts {
   std::int64_t masked = 0;     // scored corrupted tokens, all views
   std::int64_t documents = 0;  // with a possible target
   std::int64_t ar_pairs = 0;   // eligible next-token pairs
+  std::int64_t rows = 0;       // packed rows: a mixture's balance term is a mean over them
   LossCounts& operator+=(const LossCounts& other);
 };
 
@@ -69,6 +70,7 @@ struct MicroBatch {
   std::vector<Target> targets;    // ascending by row id
   LossCounts counts;
   std::vector<std::int64_t> rows;  // indices of the packed rows in it
+  std::vector<std::int64_t> row_tokens;  // and their lengths
 };
 
 /// `first_view`, `view_count` pick a part of the views: a micro-batch a view is what

@@ -41,6 +41,7 @@ MicroBatch join(std::span<const CorruptedRow> rows, const Objective& objective,
             row.views.size(), view_count, first_view);
     batch.tokens += row.clean.size();
     batch.rows.push_back(row.clean.index);
+    batch.row_tokens.push_back(row.clean.size());
     batch.documents.insert(batch.documents.end(), row.clean.documents.begin(),
                            row.clean.documents.end());
     if (first_view == 0) batch.counts += count(row, objective);

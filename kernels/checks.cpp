@@ -13,6 +13,11 @@ void check_scatter_add_rows(const Tensor& x, const Tensor& y) {
   require_shape("scatter_add_rows: y", y, y.rows, x.cols);
 }
 
+void check_add_gathered_rows(const Tensor& x, std::int64_t count, const Tensor& y) {
+  require_shape("add_gathered_rows: x", x, x.rows, y.cols);
+  require(count >= 0, "add_gathered_rows: {} rows a row cannot be added", count);
+}
+
 ProductSizes check_gemm(const Tensor& a, Transpose trans_a, const Tensor& b, Transpose trans_b,
                         const Tensor& c) {
   const bool turned_a = trans_a == Transpose::yes, turned_b = trans_b == Transpose::yes;
@@ -196,6 +201,29 @@ void check_cross_entropy(const Tensor& logits, const Tensor& weight, std::int64_
   require(excluded < logits.cols,
           "cross_entropy: the excluded id {} is not below the vocabulary's {}", excluded,
           logits.cols);
+}
+
+void check_cross_entropy_statistics(const Tensor& logits, std::int64_t first,
+                                    const Tensor& statistics) {
+  require_matrix("cross_entropy_statistics: statistics", statistics, logits.rows, 3, logits.dtype);
+  require(first >= 0, "cross_entropy_statistics: the first id is {}", first);
+}
+
+void check_merge_cross_entropy(const Tensor& parts, const Tensor& statistics, const Tensor& loss) {
+  require_matrix("merge_cross_entropy: statistics", statistics, loss.rows, 3, loss.dtype);
+  require_matrix("merge_cross_entropy: parts", parts, parts.rows, 3, loss.dtype);
+  require(loss.rows > 0 ? parts.rows > 0 && parts.rows % loss.rows == 0 : parts.rows == 0,
+          "merge_cross_entropy: {} rows of statistics are not some for each of {}", parts.rows,
+          loss.rows);
+}
+
+void check_cross_entropy_gradient(const Tensor& logits, std::int64_t first, const Tensor& weight,
+                                  const Tensor& statistics, const Tensor& dlogits) {
+  require_dtype("cross_entropy_gradient: logits", logits, accumulate_type(dlogits.dtype));
+  require_shape("cross_entropy_gradient: dlogits", dlogits, logits.rows, logits.cols);
+  require_matrix("cross_entropy_gradient: weight", weight, logits.rows, 1, logits.dtype);
+  require_matrix("cross_entropy_gradient: statistics", statistics, logits.rows, 3, logits.dtype);
+  require(first >= 0, "cross_entropy_gradient: the first id is {}", first);
 }
 
 void check_adamw(const AdamW& args, std::span<const DecayRun> runs, const Tensor& master,

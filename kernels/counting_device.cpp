@@ -32,6 +32,12 @@ void CountingDevice::copy_to_host(Tensor source, void* host) {
   std::memset(host, 0, static_cast<std::size_t>(source.size()) * size_of(source.dtype));
 }
 
+void CountingDevice::choose_experts(const Router& router, Tensor, Tensor, Tensor,
+                                    std::span<std::int32_t> chosen) {
+  std::int64_t next = 0;
+  for (std::int32_t& expert : chosen) expert = static_cast<std::int32_t>(next++ % router.experts);
+}
+
 std::shared_ptr<void> CountingDevice::upload_bytes(const void*, std::size_t bytes) {
   return {acquire(bytes, Memory::workspace),
           [this, bytes](void* data) { release(data, bytes, Memory::workspace); }};

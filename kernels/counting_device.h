@@ -26,8 +26,11 @@ class CountingDevice final : public Device {
   void add(Tensor, Tensor) override {}
   void gather_rows(Tensor, const std::int32_t*, Tensor) override {}
   void scatter_add_rows(Tensor, const std::int32_t*, Tensor) override {}
+  void add_gathered_rows(Tensor, const std::int32_t*, std::int64_t, Tensor) override {}
   void gemm(Tensor, Transpose, Tensor, Transpose, Tensor, Accumulate) override {}
   void gemm_add(Tensor, Transpose, Tensor, Transpose, Tensor, Tensor) override {}
+  void grouped_gemm(Tensor, std::span<const std::int64_t>, Tensor, Transpose, Tensor) override {}
+  void grouped_gemm_gradient(Tensor, Tensor, std::span<const std::int64_t>, Tensor) override {}
   void add_bias(Tensor, Tensor) override {}
   void bias_gradient(Tensor, Tensor) override {}
   void embedding_forward(const std::int32_t*, Tensor, Tensor) override {}
@@ -38,12 +41,28 @@ class CountingDevice final : public Device {
   void head_rotary_backward(const HeadRotary&, Tensor, Tensor, Tensor, Tensor, Tensor) override {}
   void swiglu_forward(Tensor, Tensor) override {}
   void swiglu_backward(Tensor, Tensor, Tensor) override {}
+  void weighted_swiglu_forward(Tensor, Tensor, Tensor) override {}
+  void weighted_swiglu_backward(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) override {}
+  /// Every expert as often as any other.
+  void choose_experts(const Router& router, Tensor logits, Tensor bias, Tensor probabilities,
+                      std::span<std::int32_t> chosen) override;
+  void router_probabilities(const Router&, Tensor, Tensor) override {}
+  void expert_weights(const Router&, Tensor, const std::int32_t*, Tensor) override {}
+  void balance_sums(const Router&, Tensor, const std::int32_t*, const std::int32_t*,
+                    Tensor) override {}
+  void router_backward(const Router&, Tensor, const std::int32_t*, Tensor, Tensor,
+                       const std::int32_t*, Tensor) override {}
   void attention_forward(const AttentionShape&, Tensor, std::span<const KeySource>, Tensor, Tensor,
                          bool) override {}
   void attention_delta(const AttentionShape&, Tensor, Tensor, Tensor) override {}
   void attention_backward(const AttentionShape&, Tensor, const KeySource&, Tensor, Tensor, Tensor,
                           Tensor, Tensor, Tensor) override {}
   void cross_entropy(Tensor, const std::int32_t*, Tensor, std::int64_t, Tensor, Tensor) override {}
+  void cross_entropy_statistics(Tensor, std::int64_t, const std::int32_t*, std::int64_t,
+                                Tensor) override {}
+  void merge_cross_entropy(Tensor, Tensor, Tensor) override {}
+  void cross_entropy_gradient(Tensor, std::int64_t, const std::int32_t*, Tensor, std::int64_t,
+                              Tensor, Tensor) override {}
   double squared_norm(Tensor) override { return 0; }
   void adamw(const AdamW&, const DecayRuns&, Tensor, Tensor, Tensor, Tensor,
              Tensor) override {}

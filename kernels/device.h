@@ -25,6 +25,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/rotary.h"
+#include "kernels/router.h"
 #include "kernels/tensor.h"
 
 namespace bdlm {
@@ -163,6 +164,10 @@ class Device {
   virtual void gather_rows(Tensor x, const std::int32_t* rows, Tensor y) = 0;  // y[i] = x[rows[i]]
   /// y[rows[i]] += x[i], rows distinct, i over x's rows; x and y may differ in dtype.
   virtual void scatter_add_rows(Tensor x, const std::int32_t* rows, Tensor y) = 0;
+  /// y[i] += x[places[i * count]], ..., x[places[i * count + count - 1]], i over y's rows, in that
+  /// order, rounded to y's dtype once at the end; x and y may differ in dtype.
+  virtual void add_gathered_rows(Tensor x, const std::int32_t* places, std::int64_t count,
+                                 Tensor y) = 0;
 
   // ---- products
   /// c = op(a) op(b), or c += op(a) op(b). a and b have dtype T; c has T or A.
@@ -171,6 +176,14 @@ class Device {
   /// c = op(a) op(b) + addend: a residual connection without a copy. addend has c's dtype.
   virtual void gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
                         Tensor c) = 0;
+  /// Rows of `a` in groups, one after another, each with a matrix of its own. rows: of each group;
+  /// their sum is a.rows, groups may be empty. w: the groups' matrices one below the other, of
+  /// w.rows / rows.size() rows each. c[group] (T or A) = a[group] w_g^T (trans_w yes), a[group] w_g.
+  virtual void grouped_gemm(Tensor a, std::span<const std::int64_t> rows, Tensor w,
+                            Transpose trans_w, Tensor c) = 0;
+  /// dw (A), shaped like w: dw_g += dy[group]^T x[group].
+  virtual void grouped_gemm_gradient(Tensor dy, Tensor x, std::span<const std::int64_t> rows,
+                                     Tensor dw) = 0;
   virtual void add_bias(Tensor bias, Tensor y) = 0;         // y[i] += bias [1, cols]
   virtual void bias_gradient(Tensor dy, Tensor dbias) = 0;  // dbias [1, cols] A += sum of rows
 
@@ -198,6 +211,35 @@ class Device {
   /// dgate_up may alias gate_up.
   virtual void swiglu_backward(Tensor gate_up, Tensor dy, Tensor dgate_up) = 0;
 
+  /// y[i] = weight[i] * silu(gate) * up, weight [rows, 1] A: an expert's part of a row.
+  virtual void weighted_swiglu_forward(Tensor gate_up, Tensor weight, Tensor y) = 0;
+  /// Overwrites dgate_up (may alias gate_up), dweight [rows, 1] A, and y with the forward's output,
+  /// for the product that follows; y may alias dy.
+  virtual void weighted_swiglu_backward(Tensor gate_up, Tensor weight, Tensor dy, Tensor dgate_up,
+                                        Tensor dweight, Tensor y) = 0;
+
+  // ---- mixture of experts: kernels/router.h says what a router does
+  /// logits [rows, E] A -> probabilities [rows, E] A (may alias logits), and every row's choice:
+  /// chosen [rows * k] in host memory, experts by descending choice. bias [1, E] A takes part in the
+  /// choice only; may be empty. Waits for the device.
+  virtual void choose_experts(const Router& router, Tensor logits, Tensor bias,
+                              Tensor probabilities, std::span<std::int32_t> chosen) = 0;
+  /// As above for a choice that is known: probabilities only, without waiting.
+  virtual void router_probabilities(const Router& router, Tensor logits, Tensor probabilities) = 0;
+  /// weights [rows, k] A of the chosen experts [rows * k].
+  virtual void expert_weights(const Router& router, Tensor probabilities,
+                              const std::int32_t* chosen, Tensor weights) = 0;
+  /// sums [packed rows, 2 E] A += of the rows i with packed[i] >= 0: how often each expert was
+  /// chosen, then its probability. In the order of i, or of pieces of a length that rows gives.
+  virtual void balance_sums(const Router& router, Tensor probabilities, const std::int32_t* chosen,
+                            const std::int32_t* packed, Tensor sums) = 0;
+  /// dlogits [rows, E] A (may alias probabilities) = the gradient through the weights, dweights
+  /// [rows, k] A, and where packed[i] >= 0 through the probabilities themselves, whose gradient is
+  /// balance [packed rows, E] A. balance may be empty, packed null then.
+  virtual void router_backward(const Router& router, Tensor probabilities,
+                               const std::int32_t* chosen, Tensor dweights, Tensor balance,
+                               const std::int32_t* packed, Tensor dlogits) = 0;
+
   /// Attends q [rows, heads * head_dim] to all `sources`. out [rows, heads * head_dim] (T or A) is
   /// the normalised result, lse [rows, heads] (A) the natural logarithm of the sum of exponentials.
   /// resume: out and lse hold the result over other keys and are continued, as if all sources had
@@ -221,13 +263,29 @@ class Device {
   virtual void cross_entropy(Tensor logits, const std::int32_t* targets, Tensor weight,
                              std::int64_t excluded, Tensor loss, Tensor dlogits) = 0;
 
+  /// The same where ranks share out the vocabulary: logits [rows, n] (A) are those of the ids
+  /// [first, first + n), n may be 0. statistics [rows, 3] A = largest logit (none: -infinity), sum
+  /// of exp(logit - largest), the target's logit (0: not among them; -infinity: excluded).
+  virtual void cross_entropy_statistics(Tensor logits, std::int64_t first,
+                                        const std::int32_t* targets, std::int64_t excluded,
+                                        Tensor statistics) = 0;
+  /// parts [ranks * rows, 3]: every rank's statistics, one rank after another. statistics [rows, 3]
+  /// A = those of the whole, loss [rows, 1] A = log(sum) + largest - the target's logit.
+  virtual void merge_cross_entropy(Tensor parts, Tensor statistics, Tensor loss) = 0;
+  /// dlogits [rows, n] (T, may alias logits of the same dtype) = weight[i] * (p - onehot), with the
+  /// statistics of the whole.
+  virtual void cross_entropy_gradient(Tensor logits, std::int64_t first,
+                                      const std::int32_t* targets, Tensor weight,
+                                      std::int64_t excluded, Tensor statistics,
+                                      Tensor dlogits) = 0;
+
   // ---- optimizer, on flat ranges [1, n]
   /// Sum of squares, in double; waits for it. Not finite when an element is not.
   virtual double squared_norm(Tensor x) = 0;
   /// Decoupled AdamW (Loshchilov and Hutter, arXiv 1711.05101) on master, first, second (A) with
   /// gradient (A); `compute` (T) receives the new master rounded to T, may alias master.
-  virtual void adamw(const AdamW& args, const DecayRuns& runs, Tensor master,
-                     Tensor gradient, Tensor first, Tensor second, Tensor compute) = 0;
+  virtual void adamw(const AdamW& args, const DecayRuns& runs, Tensor master, Tensor gradient,
+                     Tensor first, Tensor second, Tensor compute) = 0;
 
  protected:
   /// Only asked of devices that do not share the host's memory.

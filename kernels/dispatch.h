@@ -55,6 +55,14 @@ void dispatch(DType type, Body&& body) {
   }
 }
 
+/// body.operator()<A>() with the C++ type of an accumulate type.
+template <class Body>
+void dispatch_sums(DType type, Body&& body) {
+  require(type != DType::bf16, "sums, statistics and probabilities are not kept in bf16");
+  if (type == DType::f64) return body.template operator()<double>();
+  body.template operator()<float>();
+}
+
 /// body.operator()<T, X>() with the C++ types of `type` and of `other`, which is T or its
 /// accumulate type.
 template <class Body>

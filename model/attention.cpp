@@ -132,10 +132,10 @@ void attention_project(const LayerContext& c, const LayerTensors& w, const Layer
                        std::optional<Purpose> send, AttentionActivations& a) {
   Device& device = c.device;
   const Widths widths(c.config);
-  const std::int64_t in = x.rows, out = static_cast<std::int64_t>(plan.out.size());
-  a.normed = c.activation(in, x.cols);
-  a.rstd = c.sum(in, 1);
-  device.rms_norm_forward(x, w.input_norm, c.config.rms_norm_eps, a.normed, a.rstd);
+  const auto in = static_cast<std::int64_t>(plan.in.size());
+  const auto out = static_cast<std::int64_t>(plan.out.size());
+  a.rstd = c.sum(x.rows, 1);
+  a.normed = c.norm_rows(x, in, w.input_norm, a.rstd);
 
   a.kv = c.activation(in, 2 * widths.key);
   if (!w.k_norm.empty()) {
@@ -198,7 +198,8 @@ void attention_backward(const LayerContext& c, const LayerTensors& w, const Laye
                         AttentionActivations& a, Tensor dx) {
   Device& device = c.device;
   const Widths widths(c.config);
-  const std::int64_t in = x.rows, out = dcontext.rows;
+  const auto in = static_cast<std::int64_t>(plan.in.size());
+  const std::int64_t out = dcontext.rows;
   const Buffer dq_sum = c.sum(out, widths.query), dkv_sum = c.sum(in, 2 * widths.key);
   device.zero(dq_sum);
   device.zero(dkv_sum);
@@ -236,7 +237,7 @@ void attention_backward(const LayerContext& c, const LayerTensors& w, const Laye
     device.gemm(dq, Transpose::no, w.q, Transpose::no, rows, Accumulate::no);
     device.scatter_add_rows(rows, lists.out.data, dnormed);
   }
-  device.rms_norm_backward(x, w.input_norm, a.rstd, dnormed, dx, g.input_norm);
+  c.norm_rows_backward(x, w.input_norm, a.rstd, dnormed, dx, g.input_norm);
   a = {};
 }
 

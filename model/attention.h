@@ -2,6 +2,8 @@
 // The attention half of a decoder layer: norm, projections, rotary, exchange of keys and values,
 // interval attention. The output projection and the residual belong to the decoder layer.
 //
+// Sizes are those of this rank: H and K count its heads, x its share of the input rows.
+//
 //   x        [in, D]     residual stream of the plan's input rows
 //   query    [out, H d]  after QK-norm and rotary, for the output rows only
 //   kv       [in, 2 K d] keys after QK-norm and rotary, then values

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/error.h"
+#include "model/families_table.h"
 
 namespace bdlm {
 namespace {
@@ -136,6 +137,16 @@ void check_rope(const ModelConfig& c, std::int64_t head_dim, Findings& findings)
 
 }  // namespace
 
+Router ModelConfig::router() const {
+  return {.experts = num_experts,
+          .chosen = num_experts_per_tok,
+          .sigmoid = router_sigmoid,
+          .groups = n_group,
+          .best_groups = topk_group,
+          .normalize = norm_topk_prob,
+          .scaling = routed_scaling_factor};
+}
+
 std::vector<std::int64_t> ModelConfig::windows() const {
   std::vector<std::int64_t> out(
       static_cast<std::size_t>(std::max<std::int64_t>(num_hidden_layers, 0)));
@@ -154,6 +165,7 @@ void complete(ModelConfig& config) {
   }
   check_windows(config, findings);
   check_rope(config, head_dim, findings);
+  for (const std::string& line : mixture_findings(config)) findings.unless(false, "{}", line);
   findings.raise();
   config.head_dim = head_dim;
 }

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/router.h"
+
 namespace bdlm {
 
 enum class RopeType : std::uint8_t { plain, llama3, yarn };
@@ -43,6 +45,25 @@ struct ModelConfig {
   double initializer_range = 0.02;
   std::int64_t max_position_embeddings = 0;   // 0: not stated; only a warning when exceeded
   std::optional<std::int64_t> mask_token_id;  // where the family's config names it
+
+  // Mixture of experts; num_experts 0: every layer is dense.
+  std::int64_t num_experts = 0;
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t moe_intermediate_size = 0;  // of one expert
+  std::int64_t num_shared_experts = 0;     // side by side: one MLP of that multiple of the width
+  std::int64_t first_k_dense_replace = 0;  // leading layers with a dense MLP of intermediate_size
+  bool router_sigmoid = false;             // else softmax
+  bool router_bias = false;                // added for the choice only; moves by no gradient
+  bool norm_topk_prob = true;              // the chosen experts' weights are divided by their sum
+  std::int64_t n_group = 1, topk_group = 1;
+  double routed_scaling_factor = 1;
+  bool freeze_router = false;  // run file only: the router's weights are not trained
+
+  bool sparse(std::int64_t layer) const {
+    return num_experts > 0 && layer >= first_k_dense_replace;
+  }
+  Router router() const;
+  std::int64_t shared_width() const { return num_shared_experts * moe_intermediate_size; }
 
   std::int64_t query_width() const { return num_attention_heads * head_dim; }
   std::int64_t kv_width() const { return 2 * num_key_value_heads * head_dim; }  // key and value

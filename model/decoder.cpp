@@ -4,120 +4,185 @@
 #include <algorithm>
 #include <utility>
 
-namespace bdlm {
-namespace {
+#include "kernels/error.h"
 
-/// The table's rows of the ids, as the first layer's input.
-Buffer embed(const LayerContext& c, Tensor table, const DeviceList<std::int32_t>& ids) {
-  Buffer rows = c.activation(ids.count, table.cols);
-  c.device.embedding_forward(ids.data, table, rows);
-  if (c.stream == c.compute) return rows;
-  Buffer x = c.residual(ids.count, table.cols);
-  c.device.copy(rows, x);
-  return x;
+namespace bdlm {
+
+std::vector<double> Pass::losses(Device& device) const {
+  return head.nll ? to_host(device, head.nll) : std::vector<double>();
 }
 
-}  // namespace
+void Pass::finish() {
+  Buffer nll = std::move(head.nll);
+  *this = Pass();
+  head.nll = std::move(nll);
+}
 
-Decoder::Decoder(Device& device, ModelConfig config, DecoderOptions options, Exchange& exchange,
-                 bool train)
+std::int64_t Pass::layers_held() const {
+  return std::ranges::count_if(saved, [](const LayerActivations& a) { return bool(a.x); });
+}
+
+Decoder::Decoder(Device& device, const ModelConfig& config, ModelShard shard,
+                 DecoderOptions options, DecoderGroups groups, ParameterStore& parameters)
     : device_(device),
-      config_(std::move(config)),
+      config_(config),
+      local_(local_config(config, shard)),
+      shard_(std::move(shard)),
       options_(std::move(options)),
-      exchange_(exchange),
-      layout_(layout_of(config_)),
-      weights_(device.allocate(1, layout_.size, options_.compute, Memory::parameters)),
-      rotary_(device, config_, accumulate_type(options_.compute)) {
+      groups_(groups),
+      parameters_(parameters),
+      layout_(layout_of(config_, shard_)),
+      rows_(device, groups.tensor),
+      experts_(device, groups.expert, config.num_experts),
+      balance_{groups.row},
+      rotary_(device, local_, accumulate_type(options_.compute)) {
   require(options_.residual == options_.compute ||
               options_.residual == accumulate_type(options_.compute),
           "a residual stream of {} beside {}", name_of(options_.residual),
           name_of(options_.compute));
-  w_ = view(config_, layout_, weights_);
-  g_.layers.resize(w_.layers.size());
-  if (!train) return;
-  gradients_ = device.allocate(1, layout_.size, accumulate_type(options_.compute),
-                               Memory::gradients);
-  device.zero(gradients_);
-  g_ = view(config_, layout_, gradients_);
-}
-
-std::int64_t Decoder::layer_begin(std::size_t layer) const {
-  return layout_
-      .at(layer < w_.layers.size() ? fmt::format("model.layers.{}.input_layernorm.weight", layer)
-                                   : "model.norm.weight")
-      .offset;
 }
 
 LayerContext Decoder::context(const StepPlan& plan) {
   std::int32_t last = 0;
   for (const LayerPlan& layer : plan.distinct)
     for (const std::int32_t position : layer.positions) last = std::max(last, position);
-  return {device_, config_, exchange_, rotary_.table(last + 1), options_.compute,
-          options_.residual, options_.keep_remote_kv, work_};
+  return {device_,  local_,   groups_.exchange,         rows_,
+          experts_, balance_, rotary_.table(last + 1),  options_.compute,
+          options_.residual,  options_.keep_remote_kv,  work_};
 }
 
-Buffer Decoder::forward(const LayerContext& c, const StepPlan& plan,
-                        const std::vector<LayerLists>& lists, const DeviceList<std::int32_t>& ids,
-                        std::span<LayerActivations> saved) {
-  need_weights(layer_begin(0));
-  Buffer x = embed(c, w_.embedding, ids);
-  for (std::size_t l = 0; l < w_.layers.size(); ++l) {
-    const auto kind = static_cast<std::size_t>(plan.layer[l]);
-    need_weights(layer_begin(l + 1));
-    x = layer_forward(c, w_.layers[l], plan.distinct[kind], lists[kind], std::move(x),
-                      options_.recompute[l], saved.empty() ? nullptr : &saved[l]);
-    if (trace) trace(static_cast<std::int64_t>(l), plan.distinct[kind], x);
+std::size_t Decoder::unit_of(std::size_t chunk, std::int64_t layer) const {
+  std::int64_t unit = 1 + layer - shard_.chunks[chunk].begin;
+  for (std::size_t c = 0; c < chunk; ++c) unit += shard_.chunks[c].count();
+  return static_cast<std::size_t>(unit);
+}
+
+std::int64_t Decoder::rows_in(const StepPlan& plan, std::size_t chunk) const {
+  const auto rows = static_cast<std::int64_t>(plan.at(shard_.chunks[chunk].begin).in.size());
+  return rows_.share(rows).count;
+}
+
+std::int64_t Decoder::rows_out(const StepPlan& plan, std::size_t chunk) const {
+  const auto rows = static_cast<std::int64_t>(plan.at(shard_.chunks[chunk].end - 1).out.size());
+  return rows_.share(rows).count;
+}
+
+Pass Decoder::begin(const StepPlan& plan, const DecoderInput& input, bool train) {
+  Pass pass;
+  pass.plan = &plan;
+  pass.input = &input;
+  pass.lists = upload(device_, plan, rows_);
+  if (train) pass.saved.resize(static_cast<std::size_t>(shard_.layers()));
+  if (shard_.first)
+    pass.embedding = plan_embedding(input.ids, config_.vocab_size, rows_.rank(), rows_.ranks());
+  return pass;
+}
+
+Buffer Decoder::forward(Pass& pass, std::size_t chunk, Buffer x) {
+  const LayerContext c = context(*pass.plan);
+  const LayerRange layers = shard_.chunks[chunk];
+  if (embeds(chunk)) {
+    const Tensor table = view_embedding(layout_, parameters_.weights(0, 1));
+    x = embedding_forward(c, pass.embedding, table);
+    parameters_.release(0);
   }
-  need_weights(layout_.size);
-  return x;
+  for (std::int64_t l = layers.begin; l < layers.end; ++l) {
+    const std::size_t unit = unit_of(chunk, l);
+    const auto kind = static_cast<std::size_t>(pass.plan->layer[static_cast<std::size_t>(l)]);
+    const bool more = l + 1 < layers.end || ends(chunk);
+    const LayerTensors w = layer_tensors(
+        l, parameters_.weights(unit, more ? std::optional(unit + 1) : std::nullopt));
+    const LayerPlan& plan = pass.plan->distinct[kind];
+    x = layer_forward(c, w, plan, pass.lists[kind], std::move(x),
+                      options_.recompute[static_cast<std::size_t>(l)],
+                      pass.saved.empty() ? nullptr : &pass.saved[unit - 1]);
+    parameters_.release(unit);
+    if (after_layer) after_layer();
+    if (trace)
+      trace(l, plan, x, rows_.share(static_cast<std::int64_t>(plan.out.size())).begin);
+  }
+  if (!ends(chunk)) return x;
+  run_head(c, pass, x);
+  return {};
+}
+
+HeadView Decoder::head_weights() {
+  const ParameterMemory own = parameters_.weights(head_unit());
+  // A tied head in the same place is the embedding, a unit of its own.
+  const bool tied = config_.tie_word_embeddings && !shard_.pipelined;
+  return view_head(config_, layout_, own, tied ? parameters_.weights(0) : own);
+}
+
+void Decoder::run_head(const LayerContext& c, Pass& pass, Tensor x) {
+  const bool train = !pass.saved.empty();
+  const bool tied = config_.tie_word_embeddings && !shard_.pipelined;
+  const HeadView w = head_weights();
+  HeadView g;
+  if (train) {
+    const ParameterMemory own = parameters_.gradients(head_unit());
+    g = view_head(config_, layout_, own, tied ? parameters_.gradients(0) : own);
+  }
+  const std::int64_t first =
+      share_of(config_.vocab_size, shard_.tensor_rank, shard_.tensor).begin;
+  const auto out = static_cast<std::int64_t>(pass.plan->at(config_.num_hidden_layers - 1).out.size());
+  pass.head = head_loss(c, {w.norm, w.head, g.norm, g.head, first}, x, out, pass.plan->head,
+                        {pass.input->targets, pass.input->weights, options_.excluded},
+                        options_.loss_chunk);
+  parameters_.release(head_unit());
+  if (tied) parameters_.release(0);
+  if (train) parameters_.gradients_added(head_unit());
+}
+
+Buffer Decoder::backward(Pass& pass, std::size_t chunk, Buffer dy) {
+  const LayerContext c = context(*pass.plan);
+  const LayerRange layers = shard_.chunks[chunk];
+  if (ends(chunk)) dy = std::move(pass.head.dx);
+  for (std::int64_t l = layers.end; l-- > layers.begin;) {
+    const std::size_t unit = unit_of(chunk, l);
+    const auto kind = static_cast<std::size_t>(pass.plan->layer[static_cast<std::size_t>(l)]);
+    const LayerTensors w = layer_tensors(
+        l, parameters_.weights(unit, l > layers.begin ? std::optional(unit - 1) : std::nullopt));
+    const LayerTensors g = layer_tensors(l, parameters_.gradients(unit));
+    dy = layer_backward(c, w, g, pass.plan->distinct[kind], pass.lists[kind],
+                        options_.recompute[static_cast<std::size_t>(l)],
+                        std::move(pass.saved[unit - 1]), std::move(dy));
+    parameters_.release(unit);
+    parameters_.gradients_added(unit);
+    if (after_layer) after_layer();
+  }
+  if (!embeds(chunk)) return dy;
+  embedding_backward(c, pass.embedding, dy, view_embedding(layout_, parameters_.gradients(0)));
+  parameters_.gradients_added(0);
+  return {};
 }
 
 std::vector<double> Decoder::loss(const StepPlan& plan, const DecoderInput& input) {
-  return run(plan, input, false);
+  Pass pass = begin(plan, input, false);
+  forward(pass, 0, {});
+  return pass.losses(device_);
 }
 
 std::vector<double> Decoder::loss_and_gradients(const StepPlan& plan, const DecoderInput& input) {
-  require(static_cast<bool>(gradients_), "a decoder made without gradients cannot be trained");
-  return run(plan, input, true);
+  Pass pass = begin(plan, input, true);
+  forward(pass, 0, {});
+  backward(pass, 0, {});
+  return pass.losses(device_);
 }
 
-std::vector<double> Decoder::run(const StepPlan& plan, const DecoderInput& input, bool train) {
+Buffer Decoder::logits(const StepPlan& plan, std::span<const std::int32_t> ids) {
+  require(shard_.chunks.size() == 1 && shard_.first && shard_.last && rows_.alone(),
+          "logits are made by a rank that holds the whole model");
   const LayerContext c = context(plan);
-  const auto lists = upload(device_, plan);
-  const auto ids = device_.upload(std::span<const std::int32_t>(input.ids));
-  std::vector<LayerActivations> saved(train ? w_.layers.size() : 0);
-  Buffer x = forward(c, plan, lists, ids, saved);
-
-  const HeadTensors tensors =
-      train ? HeadTensors{w_.norm, w_.head, g_.norm, g_.head} : HeadTensors{w_.norm, w_.head, {}, {}};
-  HeadResult head = head_loss(c, tensors, x, plan.head,
-                              {input.targets, input.weights, options_.excluded},
-                              options_.loss_chunk);
-  x.reset();
-  if (train) backward(c, plan, lists, input.ids, std::move(saved), std::move(head.dx));
-  return to_host(device_, head.nll);
-}
-
-Buffer Decoder::logits(const StepPlan& plan, std::span<const std::int32_t> tokens) {
-  const LayerContext c = context(plan);
-  const auto lists = upload(device_, plan);
-  const Buffer x = forward(c, plan, lists, device_.upload(tokens), {});
-  return head_logits(c, {w_.norm, w_.head, {}, {}}, x, plan.head);
-}
-
-void Decoder::backward(const LayerContext& c, const StepPlan& plan,
-                       const std::vector<LayerLists>& lists, std::span<const std::int32_t> ids,
-                       std::vector<LayerActivations> saved, Buffer dx) {
-  // Tied embeddings have got the head's part by now, but not their own.
-  added_gradients(layer_begin(w_.layers.size()));
-  for (std::size_t l = w_.layers.size(); l-- > 0;) {
-    const auto kind = static_cast<std::size_t>(plan.layer[l]);
-    dx = layer_backward(c, w_.layers[l], g_.layers[l], plan.distinct[kind], lists[kind],
-                        options_.recompute[l], std::move(saved[l]), std::move(dx));
-    added_gradients(layer_begin(l));
+  const auto lists = upload(device_, plan, rows_);
+  Buffer x = embedding_forward(c, plan_embedding(ids, config_.vocab_size, 0, 1),
+                               view_embedding(layout_, parameters_.weights(0)));
+  for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) {
+    const auto kind = static_cast<std::size_t>(plan.layer[static_cast<std::size_t>(l)]);
+    x = layer_forward(c, layer_tensors(l, parameters_.weights(unit_of(0, l))), plan.distinct[kind],
+                      lists[kind], std::move(x), Recompute::none, nullptr);
   }
-  device_.embedding_backward(ids, dx, g_.embedding);
-  added_gradients(0);
+  const HeadView head = head_weights();
+  return head_logits(c, {head.norm, head.head, {}, {}}, x, plan.head);
 }
 
 }  // namespace bdlm

@@ -6,24 +6,39 @@
 namespace bdlm {
 namespace {
 
+/// sum = addend + input w^T, where w is this rank's share of the columns: the sum over the tensor
+/// group. addend and the result are this rank's share of the rows.
+Buffer add_product(const LayerContext& c, Tensor input, Tensor w, Tensor addend) {
+  Buffer sum = c.residual(addend.rows, addend.cols);
+  if (c.scattered.alone()) {
+    c.device.gemm_add(input, Transpose::no, w, Transpose::yes, addend, sum);
+    return sum;
+  }
+  const Buffer partial = c.activation(input.rows, addend.cols);
+  c.device.gemm(input, Transpose::no, w, Transpose::yes, partial, Accumulate::no);
+  c.device.copy(addend, sum);
+  c.scattered.reduce(partial, sum);
+  return sum;
+}
+
 /// middle = x[out] + context Wo^T
 Buffer attention_residual(const LayerContext& c, const LayerTensors& w, const LayerPlan& plan,
                           const LayerLists& lists, Tensor x, Tensor context) {
-  Buffer middle = c.residual(context.rows, x.cols);
-  if (plan.out_is_in) {
-    c.device.gemm_add(context, Transpose::no, w.o, Transpose::yes, x, middle);
+  if (plan.out_is_in) return add_product(c, context, w.o, x);
+  Buffer middle = c.residual(lists.move.result, x.cols);
+  c.scattered.pick(lists.move, lists.held, x, middle);
+  if (c.scattered.alone()) {
+    c.device.gemm(context, Transpose::no, w.o, Transpose::yes, middle, Accumulate::yes);
     return middle;
   }
-  c.device.gather_rows(x, lists.out.data, middle);
-  c.device.gemm(context, Transpose::no, w.o, Transpose::yes, middle, Accumulate::yes);
-  return middle;
+  return add_product(c, context, w.o, middle);
 }
 
-void mlp_project(const LayerContext& c, const LayerTensors& w, Tensor middle, MlpActivations& a) {
-  a.normed = c.activation(middle.rows, middle.cols);
+void mlp_project(const LayerContext& c, const LayerTensors& w, std::int64_t out, Tensor middle,
+                 MlpActivations& a) {
   a.rstd = c.sum(middle.rows, 1);
-  a.gate_up = c.activation(middle.rows, w.gate_up.rows);
-  c.device.rms_norm_forward(middle, w.post_norm, c.config.rms_norm_eps, a.normed, a.rstd);
+  a.normed = c.norm_rows(middle, out, w.post_norm, a.rstd);
+  a.gate_up = c.activation(out, w.gate_up.rows);
   c.device.gemm(a.normed, Transpose::no, w.gate_up, Transpose::yes, a.gate_up, Accumulate::no);
 }
 
@@ -34,29 +49,30 @@ Buffer activated(const LayerContext& c, const MlpActivations& a) {
   return y;
 }
 
-/// Gradients of input w^T, where dy is of the residual stream: dw += dy^T input, dinput = dy w.
+/// Gradients of input w^T, where dy is all rows of the output's: dw += dy^T input, dinput = dy w.
 /// dinput may be input's memory.
 void projection_backward(const LayerContext& c, Tensor dy, Tensor input, Tensor w, Tensor dw,
                          Tensor dinput) {
-  Buffer copy;
-  const Tensor operand = c.operand(dy, copy);
-  c.device.gemm(operand, Transpose::yes, input, Transpose::no, dw, Accumulate::yes);
-  c.device.gemm(operand, Transpose::no, w, Transpose::no, dinput, Accumulate::no);
+  c.device.gemm(dy, Transpose::yes, input, Transpose::no, dw, Accumulate::yes);
+  c.device.gemm(dy, Transpose::no, w, Transpose::no, dinput, Accumulate::no);
 }
 
 /// dy [out, D] is the gradient of the layer's output and becomes that of `middle`.
 void mlp_backward(const LayerContext& c, const LayerTensors& w, const LayerTensors& g,
-                  Tensor middle, MlpActivations& a, Tensor dy) {
+                  std::int64_t out, Tensor middle, MlpActivations& a, Tensor dy) {
   Device& device = c.device;
   const Buffer y = activated(c, a);
   const Tensor dactivated = y;  // in y's memory
-  projection_backward(c, dy, y, w.down, g.down, dactivated);
+  {
+    Buffer copy;
+    projection_backward(c, c.all_rows(dy, out, copy), y, w.down, g.down, dactivated);
+  }
   const Tensor dgate_up = a.gate_up;
   device.swiglu_backward(a.gate_up, dactivated, dgate_up);
   device.gemm(dgate_up, Transpose::yes, a.normed, Transpose::no, g.gate_up, Accumulate::yes);
   const Tensor dnormed = a.normed;
   device.gemm(dgate_up, Transpose::no, w.gate_up, Transpose::no, dnormed, Accumulate::no);
-  device.rms_norm_backward(middle, w.post_norm, a.rstd, dnormed, dy, g.post_norm);
+  c.norm_rows_backward(middle, w.post_norm, a.rstd, dnormed, dy, g.post_norm);
   a = {};
 }
 
@@ -71,16 +87,23 @@ Buffer layer_forward(const LayerContext& c, const LayerTensors& w, const LayerPl
   attention_attend(c, plan, lists, a.attention);
   if (saved != nullptr && c.keep_remote_kv) a.attention.remote = c.exchange.keep();
 
+  const auto out = static_cast<std::int64_t>(plan.out.size());
+  const bool sparse = !w.router.empty();
   a.middle = attention_residual(c, w, plan, lists, x, a.attention.context);
-  mlp_project(c, w, a.middle, a.mlp);
-  Buffer y = c.residual(a.middle.tensor().rows, a.middle.tensor().cols);
-  c.device.gemm_add(activated(c, a.mlp), Transpose::no, w.down, Transpose::yes, a.middle, y);
+  Buffer y;
+  if (sparse) {
+    y = mixture_forward(c, w, plan, lists, a.middle, a.mixture);
+  } else {
+    mlp_project(c, w, out, a.middle, a.mlp);
+    y = add_product(c, activated(c, a.mlp), w.down, a.middle);
+  }
 
   if (saved == nullptr) return y;
   if (keep_all) {
     *saved = std::move(a);
   } else {
     saved->attention.remote = std::move(a.attention.remote);
+    saved->mixture.route = std::move(a.mixture.route);
     if (recompute == Recompute::selective) {
       saved->attention.context = std::move(a.attention.context);
       saved->attention.lse = std::move(a.attention.lse);
@@ -94,6 +117,8 @@ Buffer layer_backward(const LayerContext& c, const LayerTensors& w, const LayerT
                       const LayerPlan& plan, const LayerLists& lists, Recompute recompute,
                       LayerActivations saved, Buffer dy) {
   LayerActivations& a = saved;
+  const auto out = static_cast<std::int64_t>(plan.out.size());
+  const bool sparse = !w.router.empty();
   // Keys and values of others that were not kept travel again, while the MLP is done.
   const bool kept = a.attention.remote.has_value();
   const auto again = kept ? std::nullopt : std::optional(Purpose::exchange_recompute);
@@ -111,13 +136,22 @@ Buffer layer_backward(const LayerContext& c, const LayerTensors& w, const LayerT
   }
   if (recompute != Recompute::none) {
     a.middle = attention_residual(c, w, plan, lists, a.x, a.attention.context);
-    mlp_project(c, w, a.middle, a.mlp);
+    if (sparse)
+      mixture_project(c, w, a.middle, a.mixture);
+    else
+      mlp_project(c, w, out, a.middle, a.mlp);
   }
 
-  mlp_backward(c, w, g, a.middle, a.mlp, dy);
+  if (sparse)
+    mixture_backward(c, w, g, lists, a.middle, a.mixture, dy);
+  else
+    mlp_backward(c, w, g, out, a.middle, a.mlp, dy);
   const Tensor dmiddle = dy;
-  Buffer dcontext = c.activation(dmiddle.rows, a.attention.context.tensor().cols);
-  projection_backward(c, dmiddle, a.attention.context, w.o, g.o, dcontext);
+  Buffer dcontext = c.activation(out, a.attention.context.tensor().cols);
+  {
+    Buffer copy;
+    projection_backward(c, c.all_rows(dmiddle, out, copy), a.attention.context, w.o, g.o, dcontext);
+  }
 
   const Tensor x = a.x;
   Buffer dx;
@@ -126,7 +160,7 @@ Buffer layer_backward(const LayerContext& c, const LayerTensors& w, const LayerT
   } else {
     dx = c.residual(x.rows, x.cols);
     c.device.zero(dx);
-    c.device.scatter_add_rows(dmiddle, lists.out.data, dx);
+    c.scattered.pick_backward(lists.move, lists.held, dmiddle, dx);
   }
   attention_backward(c, w, g, plan, lists, x, dcontext, a.attention, dx);
   return dx;

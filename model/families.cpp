@@ -4,12 +4,19 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 
 #include "kernels/error.h"
 #include "model/families_table.h"
 
 namespace bdlm {
 namespace {
+
+constexpr Rename llada2_names[] = {{"embed_tokens", "word_embeddings"},
+                                   {"self_attn", "attention"},
+                                   {"o_proj", "dense"},
+                                   {"q_norm", "query_layernorm"},
+                                   {"k_norm", "key_layernorm"}};
 
 constexpr Family table[] = {
     {.name = "llama",
@@ -35,19 +42,39 @@ constexpr Family table[] = {
      .head = "diffusion_head.weight",
      .rope = RopeFields::together,
      .default_head_dim = 128},
+    {.name = "sdar",
+     .architecture = "SDARForCausalLM",
+     .stem = "model.",
+     .head = "lm_head.weight",
+     .qk_norm = true,
+     .window_switch = true,
+     .default_head_dim = 128},
     {.name = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
      .stem = "model.",
      .head = "lm_head.weight",
      .qk_norm = true,
      .window_switch = true,
-     .mixture = true},
+     .mixture = Mixture::qwen3},
+    {.name = "sdar_moe",
+     .architecture = "SDARMoeForCausalLM",
+     .stem = "model.",
+     .head = "lm_head.weight",
+     .qk_norm = true,
+     .window_switch = true,
+     .mixture = Mixture::qwen3},
     {.name = "llada2_moe",
      .architecture = "LLaDA2MoeModelLM",
      .stem = "model.",
      .head = "lm_head.weight",
+     .renames = llada2_names,
+     .fused_qkv = "query_key_value",
      .qk_norm = true,
-     .mixture = true},
+     .qk_norm_key = "use_qk_norm",
+     .bias_key = "use_qkv_bias",
+     .window_switch = true,
+     .default_partial_rotary = 0.5,
+     .mixture = Mixture::llada2},
 };
 
 }  // namespace
@@ -59,19 +86,17 @@ const Family& family_of(const std::string& name, const std::string& where) {
                                      [](const Family& f) { return std::string_view(f.name); });
   require(row != std::end(table), "{}: model type '{}' is not supported, possible are {}", where,
           name, fmt::join(family_names(), ", "));
-  require(!row->mixture,
-          "{}: model type '{}' is not supported yet, mixture of experts comes with a later "
-          "version; possible are {}",
-          where, name, fmt::join(family_names(), ", "));
   return *row;
 }
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
-  for (const Family& family : table) {
-    if (!family.mixture) names.emplace_back(family.name);
-  }
+  for (const Family& family : table) names.emplace_back(family.name);
   return names;
+}
+
+bool family_is_dense(const std::string& family) {
+  return family_of(family, "model.model_type").mixture == Mixture::none;
 }
 
 ModelConfig family_defaults(const std::string& family) {
@@ -80,18 +105,59 @@ ModelConfig family_defaults(const std::string& family) {
   config.family = family;
   config.attention_bias = row.bias == QkvBias::always;
   config.qk_norm = row.qk_norm;
+  config.partial_rotary_factor = row.default_partial_rotary;
+  if (row.mixture == Mixture::llada2) {
+    config.router_sigmoid = config.router_bias = true;
+    config.n_group = 8;
+    config.topk_group = 4;
+    config.routed_scaling_factor = 2.5;
+  }
   return config;
 }
 
-std::vector<DiskTensor> disk_tensors(const ModelConfig& config, const ParameterLayout& layout) {
+namespace {
+
+std::string disk_name(const Family& family, std::string name) {
   constexpr std::string_view stem = "model.";
+  if (!name.starts_with(stem)) return family.head;
+  name.replace(0, stem.size(), family.stem);
+  for (const Rename& rename : family.renames) {
+    const std::string_view part = rename.canonical;
+    if (const std::size_t at = name.find(part); at != std::string::npos)
+      name.replace(at, part.size(), rename.disk);
+  }
+  return name;
+}
+
+}  // namespace
+
+DiskPlace place_on_disk(const ModelConfig& config, const std::string& canonical) {
   const Family& family = family_of(config.family, "model.family");
+  if (family.fused_qkv == nullptr) return {disk_name(family, canonical), 0};
+  const std::int64_t query = config.query_width(), key = config.kv_width() / 2;
+  const std::pair<std::string_view, std::int64_t> fused[] = {
+      {".self_attn.q_proj.", 0},
+      {".self_attn.k_proj.", query},
+      {".self_attn.v_proj.", query + key}};
+  for (const auto& [part, first_row] : fused) {
+    const std::size_t at = canonical.find(part);
+    if (at == std::string::npos) continue;
+    std::string name = canonical;
+    name.replace(at, part.size(), fmt::format(".self_attn.{}.", family.fused_qkv));
+    return {disk_name(family, name), first_row};
+  }
+  return {disk_name(family, canonical), 0};
+}
+
+std::vector<DiskTensor> disk_tensors(const ModelConfig& config, const ParameterLayout& layout) {
   std::vector<DiskTensor> out;
+  std::unordered_map<std::string, std::size_t> places;
   out.reserve(layout.tensors.size());
-  for (const Parameter& tensor : layout.tensors) {
-    const bool inner = tensor.name.starts_with(stem);
-    out.push_back(
-        {inner ? family.stem + tensor.name.substr(stem.size()) : family.head, {tensor.name}});
+  for (const Parameter& tensor : layout.tensors) {  // parts of one tensor in row order
+    const DiskPlace place = place_on_disk(config, tensor.name);
+    const auto [found, fresh] = places.emplace(place.name, out.size());
+    if (fresh) out.push_back({place.name, {}});
+    out[found->second].parts.push_back(tensor.name);
   }
   return out;
 }

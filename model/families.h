@@ -19,9 +19,12 @@ struct DiskTensor {
   std::vector<std::string> parts;  // canonical names, in row order
 };
 
-std::vector<std::string> family_names();  // "llama", "qwen2", "qwen3", "nemotron_labs_diffusion"
+std::vector<std::string> family_names();  // as model_type in config.json: "llama", "qwen3_moe" ...
 
-/// A config with the flags that every model of the family has (qkv bias, QK-norm) and no sizes:
+bool family_is_dense(const std::string& family);  // no experts; Error for an unknown family
+
+/// A config with the flags that every model of the family has (qkv bias, QK-norm, kind of router)
+/// and no sizes:
 /// what the inline fields of a run file start from. Throws Error for an unknown family.
 ModelConfig family_defaults(const std::string& family);
 
@@ -31,6 +34,15 @@ ModelConfig read_hf_config(const std::string& folder);
 /// The family's own config.json, complete enough that read_hf_config and other tools read it back.
 nlohmann::json hf_config(const ModelConfig& config);
 
+/// Where a canonical tensor stands on disk: whole, or as rows of a tensor that the family fuses.
+struct DiskPlace {
+  std::string name;
+  std::int64_t first_row = 0;  // of the canonical tensor in it; elements for a vector
+};
+DiskPlace place_on_disk(const ModelConfig& config, const std::string& canonical);
+
+/// The tensors of the layout as the family stores them. Of a rank's part of the model: those that
+/// it has something of.
 std::vector<DiskTensor> disk_tensors(const ModelConfig& config, const ParameterLayout& layout);
 
 }  // namespace bdlm

@@ -144,6 +144,36 @@ void read_windows(const Fields& fields, const Family& family, ModelConfig& confi
   }
 }
 
+/// Experts and how they are chosen, with each family's defaults where the file says nothing.
+void read_mixture(const Fields& fields, Mixture kind, ModelConfig& config) {
+  if (kind == Mixture::none) return;
+  config.num_experts = fields.need<std::int64_t>("num_experts");
+  config.num_experts_per_tok = fields.need<std::int64_t>("num_experts_per_tok");
+  config.moe_intermediate_size = fields.need<std::int64_t>("moe_intermediate_size");
+  if (kind == Mixture::qwen3) {
+    config.norm_topk_prob = fields.get("norm_topk_prob", false);  // transformers' default
+    const auto step = fields.get<std::int64_t>("decoder_sparse_step", 1);
+    require(step == 1,
+            "{}: decoder_sparse_step {} is not supported, only 1: experts in every layer",
+            fields.where(), step);
+    require(!fields.has("mlp_only_layers") || fields.raw()["mlp_only_layers"].empty(),
+            "{}: mlp_only_layers is not supported, only experts in every layer", fields.where());
+    return;
+  }
+  const auto score = fields.get<std::string>("score_function", "sigmoid");
+  require(score == "sigmoid", "{}: score_function '{}' is not supported, only sigmoid",
+          fields.where(), score);
+  require(!fields.get("use_bias", false), "{}: use_bias is not supported", fields.where());
+  require(!fields.get("norm_head", false), "{}: norm_head is not supported", fields.where());
+  config.router_bias = fields.get("moe_router_enable_expert_bias", config.router_bias);
+  config.norm_topk_prob = fields.get("norm_topk_prob", config.norm_topk_prob);
+  config.first_k_dense_replace = fields.get("first_k_dense_replace", config.first_k_dense_replace);
+  config.n_group = fields.get("n_group", config.n_group);
+  config.topk_group = fields.get("topk_group", config.topk_group);
+  config.routed_scaling_factor = fields.get("routed_scaling_factor", config.routed_scaling_factor);
+  config.num_shared_experts = fields.get("num_shared_experts", config.num_shared_experts);
+}
+
 /// Parts of a decoder that exist elsewhere but not here.
 void refuse_others(const Fields& fields) {
   const auto act = fields.get<std::string>("hidden_act", "silu");
@@ -187,13 +217,17 @@ ModelConfig read_hf_config(const std::string& folder) {
   config.head_dim = fields.get("head_dim", family.default_head_dim);
   config.rms_norm_eps = fields.get("rms_norm_eps", config.rms_norm_eps);
   if (family.bias == QkvBias::by_key) {
-    config.attention_bias = fields.get("attention_bias", config.attention_bias);
+    config.attention_bias = fields.get(family.bias_key, config.attention_bias);
+  }
+  if (family.qk_norm_key != nullptr) {
+    config.qk_norm = fields.get(family.qk_norm_key, config.qk_norm);
   }
   config.tie_word_embeddings = fields.get("tie_word_embeddings", config.tie_word_embeddings);
   config.initializer_range = fields.get("initializer_range", config.initializer_range);
   config.max_position_embeddings =
       fields.get("max_position_embeddings", config.max_position_embeddings);
   config.mask_token_id = fields.find<std::int64_t>({"mask_token_id"});
+  read_mixture(fields, family.mixture, config);
   read_rope(fields, config);
   read_windows(fields, family, config);
   try {

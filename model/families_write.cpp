@@ -38,7 +38,8 @@ const char* name_of(RopeType type) {
   return type == RopeType::yarn ? "yarn" : type == RopeType::llama3 ? "llama3" : "default";
 }
 
-void write_rope(const ModelConfig& config, RopeFields fields, json& out) {
+void write_rope(const ModelConfig& config, const Family& family, json& out) {
+  const RopeFields fields = family.rope;
   json scaling = scaling_of(config.rope_scaling);
   if (fields == RopeFields::together || !scaling.empty()) {
     scaling["rope_type"] = name_of(config.rope_scaling.type);
@@ -50,7 +51,7 @@ void write_rope(const ModelConfig& config, RopeFields fields, json& out) {
     out["rope_theta"] = config.rope_theta;
     if (!scaling.empty()) out["rope_scaling"] = std::move(scaling);
   }
-  if (config.partial_rotary_factor != 1) {
+  if (config.partial_rotary_factor != family.default_partial_rotary) {
     out["partial_rotary_factor"] = config.partial_rotary_factor;
   }
 }
@@ -64,11 +65,32 @@ void write_windows(const ModelConfig& config, const Family& family, json& out) {
   out["layer_types"] = config.layer_types;
 }
 
+void write_mixture(const ModelConfig& config, Mixture kind, json& out) {
+  if (kind == Mixture::none) return;
+  out["num_experts"] = config.num_experts;
+  out["num_experts_per_tok"] = config.num_experts_per_tok;
+  out["moe_intermediate_size"] = config.moe_intermediate_size;
+  out["norm_topk_prob"] = config.norm_topk_prob;
+  if (kind == Mixture::qwen3) {
+    out["decoder_sparse_step"] = 1;
+    out["mlp_only_layers"] = json::array();
+    return;
+  }
+  out["score_function"] = "sigmoid";
+  out["use_bias"] = false;
+  out["moe_router_enable_expert_bias"] = config.router_bias;
+  out["first_k_dense_replace"] = config.first_k_dense_replace;
+  out["n_group"] = config.n_group;
+  out["topk_group"] = config.topk_group;
+  out["routed_scaling_factor"] = config.routed_scaling_factor;
+  out["num_shared_experts"] = config.num_shared_experts;
+}
+
 }  // namespace
 
 json hf_config(const ModelConfig& config) {
   const Family& family = family_of(config.family, "model.family");
-  require(config.qk_norm == family.qk_norm,
+  require(config.qk_norm == family.qk_norm || family.qk_norm_key != nullptr,
           "model.qk_norm {} cannot be written: in the config.json of family '{}' it is always {}",
           config.qk_norm, family.name, family.qk_norm);
   require(config.attention_bias || family.bias != QkvBias::always,
@@ -91,12 +113,14 @@ json hf_config(const ModelConfig& config) {
       {"initializer_range", config.initializer_range},
       {"tie_word_embeddings", config.tie_word_embeddings},
   };
-  if (family.bias == QkvBias::by_key) out["attention_bias"] = config.attention_bias;
+  if (family.bias == QkvBias::by_key) out[family.bias_key] = config.attention_bias;
+  if (family.qk_norm_key != nullptr) out[family.qk_norm_key] = config.qk_norm;
   if (config.max_position_embeddings > 0) {
     out["max_position_embeddings"] = config.max_position_embeddings;
   }
   if (config.mask_token_id) out["mask_token_id"] = *config.mask_token_id;
-  write_rope(config, family.rope, out);
+  write_mixture(config, family.mixture, out);
+  write_rope(config, family, out);
   write_windows(config, family, out);
   return out;
 }

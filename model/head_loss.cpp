@@ -38,20 +38,34 @@ std::vector<double> to_host(Device& device, Tensor column) {
   return {host.begin(), host.end()};
 }
 
-HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
+/// Losses and the gradient of the logits in their place (or in dlogits), over the whole vocabulary.
+void shared_cross_entropy(const LayerContext& c, const HeadTensors& t, Tensor logits,
+                          const std::int32_t* tokens, Tensor weights, std::int64_t excluded,
+                          Tensor nll, Tensor dlogits) {
+  const std::int64_t n = logits.rows;
+  const Buffer mine = c.sum(n, 3), parts = c.sum(n * c.scattered.ranks(), 3);
+  c.device.cross_entropy_statistics(logits, t.first, tokens, excluded, mine);
+  c.scattered.gather_equal(mine, parts);
+  c.device.merge_cross_entropy(parts, mine, nll);
+  c.device.cross_entropy_gradient(logits, t.first, tokens, weights, excluded, mine, dlogits);
+}
+
+HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x, std::int64_t out,
                      std::span<const std::int32_t> rows, const HeadTargets& targets,
                      std::int64_t chunk) {
   Device& device = c.device;
-  const bool train = !t.dhead.empty();
+  const bool train = !t.dnorm.empty();
   const auto n = static_cast<std::int64_t>(rows.size());
-  const bool all = n == x.rows;
-  const DeviceList<std::int32_t> list = device.upload(rows);
+  const bool all = n == out;
+  const RowMove move = plan_move(rows, out, c.scattered.rank(), c.scattered.ranks());
+  const DeviceList<std::int32_t> held = device.upload(std::span<const std::int32_t>(move.held));
   const DeviceList<std::int32_t> tokens = device.upload(targets.tokens);
 
-  const Buffer gathered = all ? Buffer() : gather(c, x, list);
-  const Tensor states = all ? x : gathered.tensor();
-  const Buffer normed = c.activation(n, x.cols), rstd = c.sum(n, 1);
-  device.rms_norm_forward(states, t.norm, c.config.rms_norm_eps, normed, rstd);
+  const Buffer picked = all ? Buffer() : c.residual(move.result, x.cols);
+  if (!all) c.scattered.pick(move, held, x, picked);
+  const Tensor states = all ? x : picked.tensor();
+  const Buffer rstd = c.sum(states.rows, 1);
+  const Buffer normed = c.norm_rows(states, n, t.norm, rstd);
 
   const Buffer weights = column(c, targets.weights);
   Buffer nll = c.sum(n, 1);
@@ -67,9 +81,14 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
     const Tensor logits = logits_memory.tensor().slice_rows(0, count);
     const Tensor dlogits = cast ? dlogits_memory.tensor().slice_rows(0, count) : logits;
     const Tensor part = normed.tensor().slice_rows(first, count);
+    const Tensor weight = weights.tensor().slice_rows(first, count);
+    const Tensor losses = nll.tensor().slice_rows(first, count);
     device.gemm(part, Transpose::no, t.head, Transpose::yes, logits, Accumulate::no);
-    device.cross_entropy(logits, tokens.data + first, weights.tensor().slice_rows(first, count),
-                         targets.excluded, nll.tensor().slice_rows(first, count), dlogits);
+    if (c.scattered.alone())
+      device.cross_entropy(logits, tokens.data + first, weight, targets.excluded, losses, dlogits);
+    else
+      shared_cross_entropy(c, t, logits, tokens.data + first, weight, targets.excluded, losses,
+                           dlogits);
     if (!train) continue;
     device.gemm(dlogits, Transpose::yes, part, Transpose::no, t.dhead, Accumulate::yes);
     device.gemm(dlogits, Transpose::no, t.head, Transpose::no,
@@ -81,12 +100,12 @@ HeadResult head_loss(const LayerContext& c, const HeadTensors& t, Tensor x,
     result.dx = c.residual(x.rows, x.cols);
     device.zero(result.dx);
     if (all) {
-      device.rms_norm_backward(states, t.norm, rstd, dnormed, result.dx, t.dnorm);
+      c.norm_rows_backward(states, t.norm, rstd, dnormed, result.dx, t.dnorm);
     } else {
-      const Buffer dstates = c.residual(n, x.cols);
+      const Buffer dstates = c.residual(states.rows, x.cols);
       device.zero(dstates);
-      device.rms_norm_backward(states, t.norm, rstd, dnormed, dstates, t.dnorm);
-      device.scatter_add_rows(dstates, list.data, result.dx);
+      c.norm_rows_backward(states, t.norm, rstd, dnormed, dstates, t.dnorm);
+      c.scattered.pick_backward(move, held, dstates, result.dx);
     }
   }
   result.nll = std::move(nll);

@@ -39,12 +39,12 @@ class SafetensorsFolder {
   std::map<std::string, Entry> tensors_;
 };
 
-/// Tensor by tensor against the model: all that are missing, extra or misshaped in one Error.
+/// Tensor by tensor against the whole model: all that are missing, extra or misshaped in one Error.
 /// A tied model may carry its head's weight if it equals the embedding.
-void check_tensors(const SafetensorsFolder& files, const ModelConfig& config,
-                   const ParameterLayout& layout);
+void check_tensors(const SafetensorsFolder& files, const ModelConfig& config);
 
-/// Elements [begin, begin + count) of the flat parameter range; gaps become 0.
+/// Elements [begin, begin + count) of the flat parameter range of a layout, of the whole model or
+/// of a rank's part; only what lies in them is read. Gaps become 0.
 void read_parameters(const SafetensorsFolder& files, const ModelConfig& config,
                      const ParameterLayout& layout, std::int64_t begin, std::int64_t count,
                      double* out);

@@ -73,8 +73,8 @@ bool derived(const std::string& name) { return name.ends_with("rotary_emb.inv_fr
 
 }  // namespace
 
-void check_tensors(const SafetensorsFolder& files, const ModelConfig& config,
-                   const ParameterLayout& layout) {
+void check_tensors(const SafetensorsFolder& files, const ModelConfig& config) {
+  const ParameterLayout layout = layout_of(config);
   Report report;
   std::map<std::string, std::vector<std::int64_t>> wanted;
   for (const DiskTensor& tensor : disk_tensors(config, layout)) {
@@ -91,8 +91,7 @@ void check_tensors(const SafetensorsFolder& files, const ModelConfig& config,
   }
 
   const std::string head = family_of(config.family, "model.family").head;
-  const std::string embedding =
-      disk_tensors(config, layout).front().name;  // the layout begins with it
+  const std::string embedding = place_on_disk(config, "model.embed_tokens.weight").name;
   for (const auto& [name, entry] : files.tensors()) {
     if (wanted.contains(name) || derived(name)) continue;
     if (!config.tie_word_embeddings || name != head) {
@@ -111,16 +110,17 @@ void read_parameters(const SafetensorsFolder& files, const ModelConfig& config,
   require(begin >= 0 && count >= 0 && begin + count <= layout.size,
           "elements {}..{} are not within the {} parameters", begin, begin + count, layout.size);
   std::fill_n(out, count, 0.0);
-  for (const DiskTensor& disk : disk_tensors(config, layout)) {
-    std::int64_t offset = 0;  // of the part within the tensor on disk
-    for (const std::string& part : disk.parts) {
-      const Parameter& tensor = layout.at(part);
-      const std::int64_t first = std::max(begin, tensor.offset);
-      const std::int64_t last = std::min(begin + count, tensor.offset + tensor.size());
-      if (first < last) {
-        files.read(disk.name, offset + first - tensor.offset, last - first, out + (first - begin));
-      }
-      offset += tensor.size();
+  // The first tensor that is not wholly before `begin`: there may be thousands.
+  auto next = std::ranges::partition_point(layout.tensors, [&](const Parameter& tensor) {
+    return tensor.offset + tensor.size() <= begin;
+  });
+  for (; next != layout.tensors.end() && next->offset < begin + count; ++next) {
+    const std::vector<LogicalRun> runs = logical_runs(*next, begin, count);
+    if (runs.empty()) continue;
+    const DiskPlace place = place_on_disk(config, next->name);
+    const std::int64_t before = place.first_row * (next->vector ? 1 : next->whole_cols);
+    for (const LogicalRun& run : runs) {
+      files.read(place.name, before + run.first, run.count, out + (run.local - begin));
     }
   }
 }

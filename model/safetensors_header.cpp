@@ -19,25 +19,47 @@ using Entry = SafetensorsFolder::Entry;
 /// The official reader has the same limit.
 constexpr std::uint64_t longest_header = 100'000'000;
 
-/// The header's object. A name that stands twice is refused: a plain parse would keep the last.
-json parse_header(const std::string& path, const char* begin, const char* end) {
-  std::set<std::string> names;
+/// Finds a name that stands twice in the header's object: a plain parse would keep the last. Not a
+/// callback of the parse: with that one its time is quadratic in the number of tensors.
+class Names : public nlohmann::json_sax<json> {
+ public:
   std::string twice;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      if (!names.insert(name).second) twice = name;
-    }
+
+  bool key(string_t& name) override {
+    if (depth_ == 1 && !names_.insert(name).second) twice = name;
     return true;
-  };
+  }
+  bool start_object(std::size_t) override { return ++depth_, true; }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) override {
+    return false;  // json::parse says what is wrong
+  }
+
+ private:
+  int depth_ = 0;
+  std::set<std::string> names_;
+};
+
+json parse_header(const std::string& path, const char* begin, const char* end) {
+  Names names;
   json header;
   try {
-    header = json::parse(begin, end, watch);
+    json::sax_parse(begin, end, &names);
+    header = json::parse(begin, end);
   } catch (const json::exception& error) {
     fail("{} is no safetensors file, its header is not JSON: {}", path, error.what());
   }
   require(header.is_object(), "{} is no safetensors file, its header is not a JSON object", path);
-  require(twice.empty(), "{} has two tensors with the name '{}'", path, twice);
+  require(names.twice.empty(), "{} has two tensors with the name '{}'", path, names.twice);
   return header;
 }
 

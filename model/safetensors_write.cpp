@@ -78,20 +78,23 @@ std::int64_t elements_of(const SafetensorsTensor& tensor) {
   return elements;
 }
 
+/// Put together by hand: with thousands of tensors an object that keeps its order is too slow.
 std::string header_of(const std::vector<SafetensorsTensor>& tensors) {
-  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::string text = R"({"__metadata__":{"format":"pt"})";
+  std::set<std::string> names;
   std::int64_t offset = 0;
   for (const SafetensorsTensor& tensor : tensors) {
-    require(!header.contains(tensor.name), "two tensors have the name '{}'", tensor.name);
+    require(names.insert(tensor.name).second, "two tensors have the name '{}'", tensor.name);
     const auto bytes = elements_of(tensor) * static_cast<std::int64_t>(size_of(tensor.dtype));
     const char* dtype = tensor.dtype == DType::f64   ? "F64"
                         : tensor.dtype == DType::f32 ? "F32"
                                                      : "BF16";
-    header[tensor.name] = {
-        {"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
+    text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        nlohmann::json(tensor.name).dump(), dtype, fmt::join(tensor.shape, ","),
+                        offset, offset + bytes);
     offset += bytes;
   }
-  std::string text = header.dump();
+  text += "}";
   text.append((8 - text.size() % 8) % 8, ' ');  // tensors then start at multiples of 8
   return text;
 }

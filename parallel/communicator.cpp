@@ -12,6 +12,12 @@ const char* name_of(Purpose purpose) {
       return "exchange_recompute";
     case Purpose::exchange_gradient:
       return "exchange_gradient";
+    case Purpose::tensor_rows:
+      return "tensor_rows";
+    case Purpose::pipeline_rows:
+      return "pipeline_rows";
+    case Purpose::expert_rows:
+      return "expert_rows";
     case Purpose::gradient_reduce:
       return "gradient_reduce";
     case Purpose::parameter_gather:

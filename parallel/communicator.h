@@ -28,11 +28,14 @@ enum class Purpose : std::uint8_t {
   exchange_forward,    // keys and values
   exchange_recompute,  // the same, again in the backward pass
   exchange_gradient,   // their gradients
+  tensor_rows,         // rows of the residual stream between the ranks of a tensor group
+  pipeline_rows,       // rows between stages, and their gradients
+  expert_rows,         // rows to their experts and back, and their gradients
   gradient_reduce,
   parameter_gather,
   control,
 };
-inline constexpr std::size_t purposes = 6;
+inline constexpr std::size_t purposes = 9;
 const char* name_of(Purpose purpose);
 
 /// Counters of this rank, shared by all of its communicators. Bytes are those that the operation
@@ -58,6 +61,10 @@ struct Message {
   std::int64_t bytes = 0;
   int peer = 0;
 };
+/// A contiguous matrix for, or from, a rank of the group.
+inline Message message_of(const Tensor& rows, int peer) {
+  return {rows.data, rows.size() * static_cast<std::int64_t>(size_of(rows.dtype)), peer};
+}
 
 /// Messages under way. Waiting is in any order; for a device's group it is the device that waits.
 /// The destructor waits for what is left unless an exception is in flight. The messages' memory and the communicator must live that long.
@@ -91,6 +98,15 @@ class Communicator {
   /// purpose. A rank may send to itself.
   virtual std::unique_ptr<Transfer> post(std::span<const Message> receives,
                                          std::span<const Message> sends, Purpose purpose) = 0;
+  /// A post of receives whose senders first work on what they have got from this rank, and give each
+  /// of them with answer(). One expectation a group at a time. A group that keeps to the order of its
+  /// calls must know: an answer that it waits for may not hold back those that it owes.
+  virtual std::unique_ptr<Transfer> expect(std::span<const Message> receives, Purpose purpose) {
+    return post(receives, {}, purpose);
+  }
+  virtual std::unique_ptr<Transfer> answer(std::span<const Message> sends, Purpose purpose) {
+    return post({}, sends, purpose);
+  }
 
   /// Flat [1, n] f64 or f32. `counts` elements of each rank: whole = all of them one after another.
   /// mine receives the sum over ranks of the own part of whole; mine may be that part of whole,
@@ -144,6 +160,8 @@ class MpiSession {
 /// This rank among those on the same machine. Collective over the world.
 struct Locality {
   int rank = 0, size = 1;
+  int node = 0;      // the lowest world rank of them: names the machine where host names do not
+  std::string host;  // as the machine calls itself
 };
 Locality mpi_locality();
 

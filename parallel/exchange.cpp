@@ -15,10 +15,6 @@ void check_rows(const ExchangeContext& context, const LayerPlan& plan, const Ten
           name_of(x.dtype), rows, context.kv_width, name_of(dtype));
 }
 
-Message message_of(const Tensor& rows, int peer) {
-  return {rows.data, rows.size() * static_cast<std::int64_t>(size_of(rows.dtype)), peer};
-}
-
 bool is_run(std::span<const std::int32_t> rows) {
   return rows.empty() || rows.back() - rows.front() == static_cast<std::int64_t>(rows.size()) - 1;
 }

@@ -82,7 +82,7 @@ class PointToPoint final : public Exchange {
       returned_.push_back(context_.rows(rows, context_.compute));
       receives.push_back(message_of(returned_.back(), peer.rank));
     }
-    returning_ = context_.group.post(receives, {}, Purpose::exchange_gradient);
+    returning_ = context_.group.expect(receives, Purpose::exchange_gradient);
   }
 
   void give_back(const Shard& shard) override {
@@ -95,7 +95,7 @@ class PointToPoint final : public Exchange {
       wire = std::move(rounded);
     }
     const Message message = message_of(wire, shard.peer->rank);
-    giving_.push_back(context_.group.post({}, {&message, 1}, Purpose::exchange_gradient));
+    giving_.push_back(context_.group.answer({&message, 1}, Purpose::exchange_gradient));
     given_.push_back(std::move(wire));
     received_[static_cast<std::size_t>(shard.peer - plan_->peers.data())].reset();
     open_ = false;

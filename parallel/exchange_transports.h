@@ -26,8 +26,6 @@ struct ExchangeContext {
 void check_rows(const ExchangeContext& context, const LayerPlan& plan, const Tensor& x,
                 DType dtype);
 
-/// A contiguous matrix as a message.
-Message message_of(const Tensor& rows, int peer);
 
 /// The list is first, first + 1, ...: no copy is needed.
 bool is_run(std::span<const std::int32_t> rows);

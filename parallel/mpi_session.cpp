@@ -2,6 +2,7 @@
 // Start and end of MPI, and the launcher mistakes that would otherwise train N times the same run.
 #include <spdlog/spdlog.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -82,7 +83,15 @@ Locality mpi_locality() {
             "MPI_Comm_split_type", "world", 0);
   check_mpi(MPI_Comm_rank(local, &here.rank), "MPI_Comm_rank", "local", 0);
   check_mpi(MPI_Comm_size(local, &here.size), "MPI_Comm_size", "local", 0);
+  int world_rank = 0;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank", "world", 0);
+  check_mpi(MPI_Allreduce(&world_rank, &here.node, 1, MPI_INT, MPI_MIN, local), "MPI_Allreduce",
+            "local", 0);
   check_mpi(MPI_Comm_free(&local), "MPI_Comm_free", "local", 0);
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name", "world", 0);
+  here.host.assign(name.data(), static_cast<std::size_t>(length));
   return here;
 }
 

@@ -2,9 +2,11 @@
 // Makes StepPlans: every layer's rows by owner, each query's keys in every rank's shard, the lists
 // of what travels, and the rows whose logits are computed.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/error.h"
 #include "parallel/deal.h"
+#include "parallel/plan_balance.h"
 #include "parallel/plan_shards.h"
 
 namespace bdlm {
@@ -15,6 +17,7 @@ struct Context {
   const Layout& layout;
   const PlanOptions& options;
   int ranks;
+  const Balance* balance;  // null: not asked for
 };
 
 /// One layer of all ranks: rows by owner, and what the computed ones see.
@@ -150,14 +153,17 @@ void plan_head(StepPlan& plan, const RowSet& head) {
 }
 
 /// Plans of ranks [first, first + count): layers with the same rows and window are made once.
+/// counted: rows that count in the balance term where they are computed; null without one.
 std::vector<StepPlan> plan_ranks(const Context& context, const Levels& levels,
                                  std::span<const std::int64_t> windows,
-                                 std::span<const std::int32_t> owner, int first, int count) {
+                                 std::span<const std::int32_t> owner, const CountedRows* counted,
+                                 int first, int count) {
   std::vector<StepPlan> plans(static_cast<std::size_t>(count));
   for (std::size_t layer = 0; layer < windows.size(); ++layer) {
     std::size_t alike = 0;
     while (windows[alike] != windows[layer] || levels.index[alike] != levels.index[layer] ||
-           levels.index[alike + 1] != levels.index[layer + 1]) {
+           levels.index[alike + 1] != levels.index[layer + 1] ||
+           (counted != nullptr && counted->index[alike] != counted->index[layer])) {
       ++alike;
     }
     if (alike < layer) {
@@ -170,14 +176,15 @@ std::vector<StepPlan> plan_ranks(const Context& context, const Levels& levels,
       StepPlan& plan = plans[static_cast<std::size_t>(i)];
       plan.layer.push_back(static_cast<int>(plan.distinct.size()));
       plan.distinct.push_back(plan_layer(context, rows, windows[layer], first + i));
+      if (counted != nullptr) count_in(plan.distinct.back(), *context.balance, *counted, layer);
     }
   }
   for (StepPlan& plan : plans) plan.tokens = context.layout.tokens;
   return plans;
 }
 
-/// bp: a rank computes what its own scored rows reach, as if it were alone.
-StepPlan plan_alone(const Context& context, const RowSet& predicts, const RowSet& forced,
+/// bp: the rows of a rank that computes what its own scored rows reach, as if it were alone.
+Levels levels_alone(const Context& context, const RowSet& predicts, const RowSet& forced,
                     std::span<const std::int64_t> windows, std::span<const std::int32_t> owner,
                     int rank) {
   RowSet head = predicts, kept = forced;
@@ -186,10 +193,25 @@ StepPlan plan_alone(const Context& context, const RowSet& predicts, const RowSet
     head[row] &= mine;
     if (static_cast<std::int64_t>(row) >= context.layout.tokens) kept[row] &= mine;
   }
-  const Levels levels =
-      make_levels(context.layout, windows, head, kept, context.options.elide.last_layer);
+  return make_levels(context.layout, windows, head, kept, context.options.elide.last_layer);
+}
+
+StepPlan plan_alone(const Context& context, const RowSet& predicts, const RowSet& forced,
+                    std::span<const std::int64_t> windows, std::span<const std::int32_t> owner,
+                    int rank) {
+  const Levels levels = levels_alone(context, predicts, forced, windows, owner, rank);
   const std::vector<std::int32_t> everything(owner.size(), rank);
-  StepPlan plan = std::move(plan_ranks(context, levels, windows, everything, rank, 1).front());
+  std::optional<CountedRows> counted;
+  if (context.balance != nullptr) {
+    // Several ranks compute a clean row: it counts on the first of them.
+    std::vector<Levels> before;
+    for (int other = 0; other < rank; ++other)
+      before.push_back(levels_alone(context, predicts, forced, windows, owner, other));
+    counted = counted_rows(*context.balance, before);
+  }
+  StepPlan plan = std::move(plan_ranks(context, levels, windows, everything,
+                                       counted ? &*counted : nullptr, rank, 1)
+                                .front());
   RowSet logits = head_set(context, predicts, levels.at(levels.layers()));
   for (std::size_t row = 0; row < logits.size(); ++row) logits[row] &= owner[row] == rank;
   plan_head(plan, logits);
@@ -217,7 +239,9 @@ std::vector<StepPlan> make_plans(const BatchShape& batch, const LayerShapes& mod
   const RowSet predicts = predicting_rows(batch), forced = forced_rows(layout, options.elide);
   const Levels levels = make_levels(layout, windows, predicts, forced, options.elide.last_layer);
   const std::vector<std::int32_t> owner = owners_of(layout, levels, windows, model, options, ranks);
-  const Context context{layout, options, ranks};
+  std::optional<Balance> balance;
+  if (model.balance) balance = make_balance(batch, layout, windows, predicts);
+  const Context context{layout, options, ranks, balance ? &*balance : nullptr};
 
   std::vector<StepPlan> plans;
   if (options.sharding == Sharding::bp) {
@@ -226,7 +250,9 @@ std::vector<StepPlan> make_plans(const BatchShape& batch, const LayerShapes& mod
     }
     return plans;
   }
-  plans = plan_ranks(context, levels, windows, owner, first, count);
+  std::optional<CountedRows> counted;
+  if (balance) counted = counted_rows(*balance, {});
+  plans = plan_ranks(context, levels, windows, owner, counted ? &*counted : nullptr, first, count);
   const RowSet head = head_set(context, predicts, levels.at(levels.layers()));
   for (StepPlan& plan : plans) plan_head(plan, head);
   return plans;

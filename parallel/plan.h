@@ -38,6 +38,7 @@ struct BatchShape {
   std::int64_t block_size = 1;
   bool causal_clean = false;  // clean rows read [0, i + 1) instead of their block's end
   std::span<const std::uint8_t> predicts;  // [(1 + views) * T]: the row has a target
+  std::span<const std::int64_t> packed = {};  // tokens of each packed row; for LayerShapes::balance
 };
 
 /// What the plan must know of the model.
@@ -46,6 +47,7 @@ struct LayerShapes {
   std::int64_t kv_width = 0;          // 2 * kv_heads * head_dim: elements of one key/value row
   double row_cost = 1;                // FLOPs of a row in a layer without its attention
   double pair_cost = 1;               // FLOPs of one visible (query, key) pair, all heads
+  bool balance = false;               // LayerPlan::packed and readers are wanted
 };
 
 struct PlanOptions {
@@ -79,6 +81,10 @@ struct LayerPlan {
   std::vector<std::int32_t> out;            // positions in `in`, ascending
   std::vector<std::int32_t> out_positions;  // `positions` of the rows of `out`
   bool out_is_in = false;                   // the usual middle layer: no row drops out
+  /// Balance term of a mixture (1-objective 1.4): the packed row in whose mean a row of `out` counts
+  /// here, -1 for none, so that every row with a reader counts on one rank. Empty: not asked for.
+  std::vector<std::int32_t> packed;
+  std::vector<std::int64_t> readers;  // of each packed row: its rows that count, on all ranks
   std::vector<KeyPart> own;                 // own clean part, own corrupted part; no empty ones
   std::vector<Peer> peers;                  // rank + 1, rank + 2, ... (mod P); all P - 1 of them
   /// Ring: key rows of every rank's shard (by rank), since every shard passes through, from rank to

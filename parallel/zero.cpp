@@ -18,13 +18,29 @@ FlatRange part_of(const FlatRange& bucket, int rank, int ranks) {
 
 }  // namespace
 
-ShardLayout::ShardLayout(std::int64_t size, int ranks, std::int64_t bucket_elements)
-    : size_(size), ranks_(ranks) {
-  require(size >= 0 && ranks >= 1 && bucket_elements >= 1,
-          "cannot shard {} elements over {} ranks in buckets of {}", size, ranks, bucket_elements);
-  for (std::int64_t begin = 0; begin < size; begin += bucket_elements) {
-    buckets_.push_back({begin, std::min(bucket_elements, size - begin)});
+ShardLayout::ShardLayout(FlatRange range, int ranks, std::int64_t bucket_elements,
+                         const std::vector<std::int64_t>& cuts)
+    : range_(range), ranks_(ranks) {
+  require(range.count >= 0 && ranks >= 1 && bucket_elements >= 1,
+          "cannot shard {} elements over {} ranks in buckets of {}", range.count, ranks,
+          bucket_elements);
+  auto cut = cuts.begin();
+  const std::int64_t end = range.begin + range.count;
+  for (std::int64_t begin = range.begin; begin < end;) {
+    while (cut != cuts.end() && *cut <= begin) ++cut;
+    const std::int64_t limit = cut == cuts.end() ? end : std::min(end, *cut);
+    const std::int64_t count = std::min(bucket_elements, limit - begin);
+    buckets_.push_back({begin, count});
+    begin += count;
   }
+}
+
+std::pair<std::size_t, std::size_t> ShardLayout::buckets_of(FlatRange part) const {
+  const auto at = [&](std::int64_t offset) {
+    return static_cast<std::size_t>(
+        std::ranges::lower_bound(buckets_, offset, {}, &FlatRange::begin) - buckets_.begin());
+  };
+  return {at(part.begin), at(part.begin + part.count)};
 }
 
 std::vector<std::int64_t> ShardLayout::counts(std::size_t bucket) const {
@@ -46,12 +62,13 @@ std::int64_t ShardLayout::owned(int rank) const {
   return elements;
 }
 
-ShardLayout shard_layout(std::int64_t size, int ranks, double bucket_mib, DType sums) {
-  if (ranks == 1) return {size, 1, std::max<std::int64_t>(1, size)};
+ShardLayout shard_layout(FlatRange range, int ranks, double bucket_mib, DType sums,
+                         const std::vector<std::int64_t>& cuts) {
+  if (ranks == 1) return {range, 1, std::max<std::int64_t>(1, range.count), cuts};
   const std::int64_t step = std::int64_t{8} * ranks;
   const auto elements = static_cast<std::int64_t>(bucket_mib * 1048576) /
                         static_cast<std::int64_t>(size_of(sums));
-  return {size, ranks, std::max(step, elements / step * step)};
+  return {range, ranks, std::max(step, elements / step * step), cuts};
 }
 
 GradientReduction::GradientReduction(Communicator& replicas, const ShardLayout& layout, Tensor flat,
@@ -78,13 +95,13 @@ void GradientReduction::from(std::int64_t offset) {
     const std::size_t b = --left_;
     const FlatRange& bucket = layout_.buckets()[b];
     under_way_.push_back(replicas_.start_reduce_scatter(
-        flat_.slice_cols(bucket.begin, bucket.count), layout_.counts(b),
+        flat_.slice_cols(bucket.begin - layout_.range().begin, bucket.count), layout_.counts(b),
         owned_.slice_cols(begin_[b], parts_[b].count), Purpose::gradient_reduce));
   }
 }
 
 void GradientReduction::finish() {
-  from(0);
+  from(layout_.range().begin);
   for (const auto& transfer : under_way_) transfer->wait_all();
   under_way_.clear();
 }
@@ -101,8 +118,9 @@ void ParameterGathering::start_next() {
   const std::size_t b = started_++;
   const FlatRange& bucket = layout_.buckets().at(b);
   under_way_.push_back(replicas_.start_all_gather(
-      flat_.slice_cols(parts_[b].begin, parts_[b].count), layout_.counts(b),
-      flat_.slice_cols(bucket.begin, bucket.count), Purpose::parameter_gather));
+      flat_.slice_cols(parts_[b].begin - layout_.range().begin, parts_[b].count),
+      layout_.counts(b), flat_.slice_cols(bucket.begin - layout_.range().begin, bucket.count),
+      Purpose::parameter_gather));
 }
 
 void ParameterGathering::until(std::int64_t end) {

@@ -103,6 +103,8 @@ facts() {
 
 parity() { # dtype
   local golden=(tests/golden/*/)
+  # Rounding turns the routes of a mixture that chooses one expert.
+  [[ $1 != bfloat16 ]] || mapfile -t golden < <(printf '%s\n' "${golden[@]}" | grep -v qwen3_moe_edges)
   ((dry)) && golden=("${golden[@]:0:2}")
   bdlm parity "${golden[@]}" --set run.device=$device --set "run.dtype=$1" || return
   note="largest error of the last folder $(last_match 'comparisons, worst' |

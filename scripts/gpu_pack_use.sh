@@ -22,7 +22,7 @@ older() { [[ $1 != "$2" && $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -1) ==
 pack_libraries=$pack_folder/lib
 pack_stdcxx=$(ldconfig -p 2>/dev/null | awk '$1 == "libstdc++.so.6" { print $NF; exit }')
 grep -q GLIBCXX_3.4.30 "${pack_stdcxx:-/none}" 2>/dev/null || pack_libraries+=:$pack_folder/gcc
-for pack_name in libcudart.so.13 libcublasLt.so.13 libnccl.so.2; do
+for pack_name in libcudart.so.13 libcublas.so.13 libcublasLt.so.13 libnccl.so.2; do
   pack_found=$(folder_of $pack_name)
   if [[ -z $pack_found ]]; then
     [[ $pack_name == libnccl* ]] && nccl=0

@@ -23,10 +23,11 @@ struct Progress {
   std::int64_t tokens = 0;  // clean tokens trained on
 };
 
-/// A rank's share of the state, in the host's memory: ascending parts of the flat parameter range,
-/// one after another, in the accumulate dtype (f32 or f64). On saving every element is in exactly
-/// one rank's share; first and second may be empty on all ranks (weights only). Gaps between
-/// tensors are not stored: loading sets them to zero.
+/// A rank's share of the state, in the host's memory: ascending parts of the flat range of its
+/// layout, one after another, in the accumulate dtype (f32 or f64). Layouts may differ between
+/// ranks (tensor, pipeline, expert). On saving every element of the model is in exactly one rank's
+/// share, those of frozen tensors too; first and second may be empty on all ranks (weights only).
+/// Gaps between tensors are not stored: loading sets them to zero.
 struct StateShare {
   std::vector<FlatRange> parts;
   Tensor master, first, second;  // [1, sum of the parts' counts]
@@ -44,13 +45,15 @@ struct CheckpointInfo {
 /// that names the rank, file and cause, and leaves older checkpoints as they were. Deletes all but
 /// the newest `keep` (0: none).
 void save_checkpoint(Mesh& mesh, const std::string& run_folder, const Progress& progress,
-                     const std::string& run_file, const ParameterLayout& layout,
-                     const StateShare& share, std::int64_t keep);
+                     const std::string& run_file, const ModelConfig& model,
+                     const ParameterLayout& layout, const StateShare& share, std::int64_t keep);
 
-/// The same over a communicator alone; `mesh` is only written down.
+/// The same over a communicator alone; `mesh` is only written down. `whole`: all tensors of the
+/// model, `layout`: what this rank has of them.
 void save_checkpoint(Communicator& world, const MeshSizes& mesh, const std::string& run_folder,
                      const Progress& progress, const std::string& run_file,
-                     const ParameterLayout& layout, const StateShare& share, std::int64_t keep);
+                     const ParameterLayout& whole, const ParameterLayout& layout,
+                     const StateShare& share, std::int64_t keep);
 
 /// A checkpoint folder, or a run folder or its folder of checkpoints (the newest complete one).
 /// Reads the manifest only.
@@ -60,8 +63,10 @@ CheckpointInfo open_checkpoint(const std::string& path);
 /// moments false: first and second are left alone and may be empty. Throws Error that names a
 /// missing, extra, misshaped, truncated or altered tensor and its file; the share is then of no
 /// use. Not collective.
-void load_checkpoint(const CheckpointInfo& info, const ParameterLayout& layout, bool moments,
-                     const StateShare& share);
+void load_checkpoint(const CheckpointInfo& info, const ModelConfig& model,
+                     const ParameterLayout& layout, bool moments, const StateShare& share);
+void load_checkpoint(const CheckpointInfo& info, const ParameterLayout& whole,
+                     const ParameterLayout& layout, bool moments, const StateShare& share);
 
 /// Checkpoints of a run folder, newest first; folders without a manifest are not among them.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);

@@ -134,8 +134,8 @@ std::string to_text(const StoredFile& file) { return json_of(file).dump(); }
 StoredFile stored_file_from(const std::string& text) { return file_from(Json::parse(text)); }
 
 std::vector<std::int64_t> shape_of(const Parameter& tensor) {
-  if (tensor.vector) return {tensor.cols};
-  return {tensor.rows, tensor.cols};
+  if (tensor.vector) return {tensor.whole_cols};
+  return {tensor.whole_rows, tensor.whole_cols};
 }
 
 std::vector<StoredTensor> tensors_of(const ParameterLayout& layout) {

@@ -57,7 +57,7 @@ struct Manifest {
 std::string to_text(const StoredFile& file);
 StoredFile stored_file_from(const std::string& text);
 
-/// Logical shape, as stored.
+/// Of the logical tensor, as stored.
 std::vector<std::int64_t> shape_of(const Parameter& tensor);
 std::vector<StoredTensor> tensors_of(const ParameterLayout& layout);
 

@@ -26,7 +26,9 @@ std::vector<TensorPieces> pieces_of(const ParameterLayout& layout,
       if (count <= 0) continue;
       if (found.empty() || found.back().tensor != &*t) found.push_back({&*t, {}});
       std::int64_t first = share + from - part.begin;
-      for (const Box& box : boxes_of({from - t->offset, count}, t->cols)) {
+      for (Box box : boxes_of({from - t->offset, count}, t->cols)) {
+        box.row += t->first_row;
+        box.col += t->first_col;
         found.back().pieces.push_back({box, first});
         first += box.size();
       }

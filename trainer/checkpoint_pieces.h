@@ -10,8 +10,8 @@
 
 namespace bdlm {
 
-struct Piece {
-  Box box;
+struct StoredPiece {
+  Box box;                 // of the logical tensor
   std::int64_t first = 0;  // its first element's place in the share
 };
 
@@ -19,7 +19,7 @@ struct Piece {
 /// in the share: boxes and values of one tensor are one contiguous run of memory.
 struct TensorPieces {
   const Parameter* tensor = nullptr;  // of the layout
-  std::vector<Piece> pieces;
+  std::vector<StoredPiece> pieces;
   std::int64_t first() const { return pieces.front().first; }
   std::int64_t count() const {
     return pieces.back().first + pieces.back().box.size() - pieces.front().first;

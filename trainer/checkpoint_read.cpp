@@ -134,10 +134,15 @@ bool holds(const Manifest& manifest, StateKind kind) {
 
 }  // namespace
 
-void load_checkpoint(const CheckpointInfo& info, const ParameterLayout& layout, bool moments,
-                     const StateShare& share) {
+void load_checkpoint(const CheckpointInfo& info, const ModelConfig& model,
+                     const ParameterLayout& layout, bool moments, const StateShare& share) {
+  load_checkpoint(info, layout_of(model), layout, moments, share);
+}
+
+void load_checkpoint(const CheckpointInfo& info, const ParameterLayout& whole,
+                     const ParameterLayout& layout, bool moments, const StateShare& share) {
   const Manifest manifest = read_manifest(info.folder);
-  check_tensors(info.folder, manifest, layout);
+  check_tensors(info.folder, manifest, whole);
   const std::map<StateKind, Tensor> targets =
       moments ? std::map<StateKind, Tensor>{{StateKind::master, share.master},
                                             {StateKind::first, share.first},
@@ -173,7 +178,7 @@ void load_checkpoint(const CheckpointInfo& info, const ParameterLayout& layout, 
       std::vector<Run> runs;
       std::int64_t source = 0;
       for (const Box& box : dataset.boxes) {
-        for (const Piece& piece : pieces->second.pieces) {
+        for (const StoredPiece& piece : pieces->second.pieces) {
           append_runs(box, source, piece.box, piece.first, runs);
         }
         source += box.size();

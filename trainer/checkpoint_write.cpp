@@ -79,7 +79,7 @@ StoredFile write_shard(const std::string& path, const ParameterLayout& layout,
     const std::size_t element = size_of(values.dtype);
     for (const TensorPieces& pieces : tensors) {
       StoredDataset dataset{kind, pieces.tensor->name, {}, 0};
-      for (const Piece& piece : pieces.pieces) dataset.boxes.push_back(piece.box);
+      for (const StoredPiece& piece : pieces.pieces) dataset.boxes.push_back(piece.box);
       const auto* from = static_cast<const std::byte*>(values.data) +
                          static_cast<std::size_t>(pieces.first()) * element;
       dataset.hash = XXH64(from, static_cast<std::size_t>(pieces.count()) * element, 0);
@@ -150,7 +150,8 @@ void tidy(const std::string& run_folder, const fs::path& newest, std::int64_t ke
 
 void save_checkpoint(Communicator& world, const MeshSizes& mesh, const std::string& run_folder,
                      const Progress& progress, const std::string& run_file,
-                     const ParameterLayout& layout, const StateShare& share, std::int64_t keep) {
+                     const ParameterLayout& whole, const ParameterLayout& layout,
+                     const StateShare& share, std::int64_t keep) {
   const bool leads = world.rank() == 0;
   const fs::path folder =
       fs::path(run_folder) / "checkpoints" / fmt::format("step_{:08}", progress.step);
@@ -168,7 +169,7 @@ void save_checkpoint(Communicator& world, const MeshSizes& mesh, const std::stri
     const std::vector<std::string> files = world.gather(to_text(mine), 0);
     together(world, [&] {
       if (!leads) return;
-      Manifest manifest{library_version(), progress, mesh, run_file, tensors_of(layout), {}};
+      Manifest manifest{library_version(), progress, mesh, run_file, tensors_of(whole), {}};
       for (const std::string& text : files) {
         const StoredFile file = stored_file_from(text);
         if (!file.name.empty()) manifest.files.push_back(file);
@@ -186,9 +187,10 @@ void save_checkpoint(Communicator& world, const MeshSizes& mesh, const std::stri
 }
 
 void save_checkpoint(Mesh& mesh, const std::string& run_folder, const Progress& progress,
-                     const std::string& run_file, const ParameterLayout& layout,
-                     const StateShare& share, std::int64_t keep) {
-  save_checkpoint(mesh.world(), mesh.sizes(), run_folder, progress, run_file, layout, share, keep);
+                     const std::string& run_file, const ModelConfig& model,
+                     const ParameterLayout& layout, const StateShare& share, std::int64_t keep) {
+  save_checkpoint(mesh.world(), mesh.sizes(), run_folder, progress, run_file, layout_of(model),
+                  layout, share, keep);
 }
 
 }  // namespace bdlm

@@ -53,6 +53,7 @@ std::string metrics_line(const StepMetrics& m) {
   std::string line = fmt::format("step {}/{}", m.step, m.steps);
   add(line, m.loss, "loss {:.4f}", m.loss);
   add(line, m.ar_loss, "diffusion {:.4f}  ar {:.4f}", m.diffusion_loss, m.ar_loss);
+  add(line, m.aux_loss, "balance {:.4f}", m.aux_loss);
   add(line, m.nelbo, "nelbo {:.4f}", m.nelbo);
   add(line, m.grad_norm, "grad {:.3g}", m.grad_norm);
   add(line, m.lr, "lr {:.2e}", m.lr);

@@ -7,6 +7,7 @@
 
 #include "model/safetensors.h"
 #include "trainer/agree.h"
+#include "trainer/model_placement.h"
 #include "trainer/traffic.h"
 
 namespace bdlm {
@@ -23,107 +24,87 @@ DecoderOptions decoder_options(const RunConfig& config) {
   return options;
 }
 
+ZeroOptions zero_options(const RunConfig& config, Mode mode) {
+  return {config.parallel.zero, config.parallel.bucket_mib, config.run.dtype, mode == Mode::train};
+}
+
 Engine::Engine(const RunConfig& config, Device& device, Mesh& mesh, Mode mode)
     : config_(config),
       device_(device),
       mesh_(mesh),
+      shard_(shard_of(config, mesh.rank())),
       exchange_(make_exchange(config.parallel.plan.exchange, device, mesh.csbp(),
-                              config.model.config.kv_width(), config.run.dtype)),
-      model_(std::make_unique<Decoder>(device, config.model.config, decoder_options(config),
-                                       *exchange_, mode == Mode::train)) {
+                              local_config(config.model.config, shard_).kv_width(),
+                              config.run.dtype)),
+      parameters_(device, mesh, layout_of(config.model.config, shard_), zero_options(config, mode)),
+      model_(device, config.model.config, shard_, decoder_options(config),
+             {*exchange_, mesh.along(Axis::tensor), mesh.along(Axis::row), mesh.along(Axis::expert)},
+             parameters_),
+      pipeline_(config, device, mesh, model_, parameters_) {
   if (mode == Mode::train)
-    optimizer_ = std::make_unique<ShardedAdamW>(device, *model_, mesh.replicas(), config.optimizer,
-                                                config.parallel.bucket_mib);
+    optimizer_ =
+        std::make_unique<ShardedAdamW>(device, parameters_, mesh.world(), config.optimizer);
 }
 
 Seat Engine::seat() const { return {mesh_.sizes().csbp, mesh_.position().csbp}; }
 
-void Engine::fill_weights(
-    const std::function<void(std::int64_t, std::int64_t, double*)>& source) {
-  if (optimizer_) {
-    optimizer_->start(source);
-    return;
-  }
-  const Tensor weights = model_->weights();
-  constexpr std::int64_t at_once = 1 << 20;
-  std::vector<double> host;
-  for (std::int64_t begin = 0; begin < weights.cols; begin += at_once) {
-    const std::int64_t count = std::min(at_once, weights.cols - begin);
-    host.resize(static_cast<std::size_t>(count));
-    source(begin, count, host.data());
-    const Buffer wide = device_.allocate(1, count, DType::f64, Memory::workspace);
-    device_.copy_from_host(host.data(), wide);
-    device_.copy(wide, weights.slice_cols(begin, count));
-  }
-}
-
 void Engine::initialize() {
   const ModelConfig& m = config_.model.config;
-  const ParameterLayout& layout = model_->layout();
+  const ParameterLayout& layout = parameters_.layout();
+  const auto start = [&](const ShardedParameters::Source& source) {
+    optimizer_ ? optimizer_->start(source) : parameters_.fill(source);
+  };
   if (config_.model.weights == WeightSource::random) {
     const auto seed = static_cast<std::uint64_t>(config_.run.seed);
-    fill_weights([&](std::int64_t begin, std::int64_t count, double* out) {
+    start([&](std::int64_t begin, std::int64_t count, double* out) {
       bdlm::initialize(m, layout, seed, begin, count, out);
     });
     return;
   }
   const SafetensorsFolder files(config_.model.from);
-  check_tensors(files, m, layout);
-  fill_weights([&](std::int64_t begin, std::int64_t count, double* out) {
+  check_tensors(files, m);
+  start([&](std::int64_t begin, std::int64_t count, double* out) {
     read_parameters(files, m, layout, begin, count, out);
   });
 }
 
 void Engine::load(const CheckpointInfo& checkpoint) {
+  const ParameterLayout& layout = parameters_.layout();
   if (optimizer_) {
     HostState state = optimizer_->empty_state();
     agree(mesh_.world(), [&] {
-      load_checkpoint(checkpoint, model_->layout(), true, state.share());
+      load_checkpoint(checkpoint, config_.model.config, layout, true, state.share());
     });
     optimizer_->load(state);
     return;
   }
-  agree(mesh_.world(), [&] { load_weights(checkpoint, *model_, device_); });
+  HostState state =
+      host_state(parameters_.owned_parts(), accumulate_type(config_.run.dtype), false);
+  agree(mesh_.world(), [&] {
+    load_checkpoint(checkpoint, config_.model.config, layout, false, state.share());
+  });
+  parameters_.fill([&](std::int64_t begin, std::int64_t count, double* out) {
+    state.masters(begin, count, out);
+  });
 }
 
-void load_weights(const CheckpointInfo& checkpoint, Decoder& decoder, Device& device) {
-  const Tensor weights = decoder.weights();
-  HostState state;
-  state.parts = {{0, weights.cols}};
-  state.dtype = accumulate_type(weights.dtype);
-  state.master.resize(static_cast<std::size_t>(weights.cols) * size_of(state.dtype));
-  load_checkpoint(checkpoint, decoder.layout(), false, state.share());
-  if (weights.dtype == state.dtype) {
-    device.copy_from_host(state.master.data(), weights);
-    return;
-  }
+void load_weights(const CheckpointInfo& checkpoint, const ModelConfig& model,
+                  const ParameterLayout& layout, Tensor weights, Device& device) {
+  HostState state = host_state({{0, weights.cols}}, accumulate_type(weights.dtype), false);
+  load_checkpoint(checkpoint, model, layout, false, state.share());
   const Buffer wide = device.allocate(1, weights.cols, state.dtype, Memory::workspace);
   device.copy_from_host(state.master.data(), wide);
   device.copy(wide, weights);
 }
 
-Engine::LossSums Engine::run(StepBatch& batch, const Factors& factors, bool gradients) {
-  LossSums sums;
-  for (MicroStep& micro : batch.micro) {
-    if (gradients && &micro == &batch.micro.back()) optimizer_->begin_reduction();
-    const std::vector<double> raw = micro.input.weights;
-    for (std::size_t i = 0; i < raw.size(); ++i)
-      micro.input.weights[i] *= micro.kinds[i] == TargetKind::diffusion ? factors.diffusion
-                                                                        : factors.autoregressive;
-    const std::vector<double> nll = gradients
-                                        ? model_->loss_and_gradients(micro.plan, micro.input)
-                                        : model_->loss(micro.plan, micro.input);
-    for (std::size_t i = 0; i < raw.size(); ++i) {
-      if (raw[i] == 0) continue;  // computed only because elide is off
-      (micro.kinds[i] == TargetKind::diffusion ? sums.diffusion : sums.autoregressive) +=
-          raw[i] * nll[i];
-    }
-    micro.input.weights = raw;
-  }
+LossSums Engine::run(StepBatch& batch, const LossFactors& factors, bool gradients) {
+  if (gradients) parameters_.zero_gradients();
+  const LossSums sums = pipeline_.run(batch, factors, gradients);
+  if (gradients) parameters_.finish_reduction();
   return sums;
 }
 
-Engine::Factors loss_factors(const Objective& objective, const LossCounts& global) {
+LossFactors loss_factors(const Objective& objective, const LossCounts& global) {
   const std::int64_t n = objective.normalize == Normalize::masked     ? global.masked
                          : objective.normalize == Normalize::sequence ? global.documents
                                                                       : global.eligible;
@@ -132,13 +113,15 @@ Engine::Factors loss_factors(const Objective& objective, const LossCounts& globa
   const auto over = [](double weight, std::int64_t count) {
     return count > 0 ? weight / static_cast<double>(count) : 0;
   };
-  return {over(objective.diffusion_loss_weight, n), over(objective.ar_loss_weight, pairs)};
+  return {over(objective.diffusion_loss_weight, n), over(objective.ar_loss_weight, pairs),
+          over(objective.router_aux_loss_coef, global.rows)};
 }
 
 LossCounts global_counts(const LossCounts& mine, Communicator& data) {
-  std::array<std::int64_t, 4> values{mine.eligible, mine.masked, mine.documents, mine.ar_pairs};
+  std::array<std::int64_t, 5> values{mine.eligible, mine.masked, mine.documents, mine.ar_pairs,
+                                     mine.rows};
   data.all_reduce(values, Reduce::sum);
-  return {values[0], values[1], values[2], values[3]};
+  return {values[0], values[1], values[2], values[3], values[4]};
 }
 
 }  // namespace bdlm

@@ -19,6 +19,7 @@ Objective evaluation_objective(const Objective& trained) {
   o.scored = Scored::corrupted;
   o.normalize = Normalize::eligible;
   o.ar_loss_weight = 0;
+  o.router_aux_loss_coef = 0;
   o.diffusion_loss_weight = 1;
   if (o.block_size == 1) {
     o.schedule = NoiseSchedule::linear;
@@ -36,23 +37,30 @@ Evaluation evaluate(Engine& engine, const RunConfig& config, const DataSource& s
   const std::uint64_t seed = ~static_cast<std::uint64_t>(config.run.seed);
   const int replicas = engine.mesh().sizes().data, replica = engine.mesh().position().data;
   const RowRange mine = rows_of_replica(rows, replicas, replica);
-  const std::int64_t at_once = config.batch.micro_rows;
+  // Enough micro-batches in one go to keep the stages of a pipeline busy.
+  const int stages = config.parallel.mesh.pipeline;
+  const std::int64_t at_once = config.batch.micro_rows * (stages > 1 ? 2 * stages : 1);
+  const std::int64_t last = mine.first + most_rows_of(rows, replicas);  // all ranks take part
 
+  // One of the ranks that share a row counts it.
+  const MeshPosition at = engine.mesh().position();
+  const bool counts_rows = at.tensor == 0 && at.csbp == 0 && at.pipeline == 0;
   double sum = 0;
   std::array<std::int64_t, 2> counts{0, 0};  // scored tokens, tokens
-  for (std::int64_t first = mine.first; first < mine.last; first += at_once) {
+  for (std::int64_t first = mine.first; first < last; first += at_once) {
     for (std::int64_t draw = 1; draw <= draws; ++draw) {
       std::vector<CorruptedRow> part;
       for (std::int64_t row = first; row < std::min(first + at_once, mine.last); ++row)
         part.push_back(corrupt(source.row(row), evaluated.objective,
                                config.model.config.vocab_size, seed, draw));
-      StepBatch batch = make_step_batch(std::move(part), evaluated, engine.seat());
+      StepBatch batch =
+          make_step_batch(std::move(part), evaluated, engine.seat(), std::min(at_once, last - first));
       sum += engine.run(batch, {}, false).diffusion;
-      if (engine.seat().rank != 0) continue;  // one of the group counts its rows
+      if (!counts_rows) continue;
       counts[0] += batch.counts.eligible;
       if (draw == 1) counts[1] += batch.tokens;
     }
-    if (progress) progress(std::min(first + at_once, mine.last) - mine.first, mine.last - mine.first);
+    if (progress) progress(std::min(first + at_once, last) - mine.first, last - mine.first);
   }
   engine.mesh().world().all_reduce(std::span(&sum, 1), Reduce::sum);
   engine.mesh().world().all_reduce(counts, Reduce::sum);

@@ -30,6 +30,7 @@ KernelBench bench_kernels(
   time_movement(timer);
   time_gemm(timer);
   time_layers(timer);
+  time_mixtures(timer);
   time_optimizer(timer);
   time_attention(timer);
   return bench;

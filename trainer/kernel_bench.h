@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of kernels/device.h at the shapes of a 3B transformer, against its floor: the
+// Every operation of kernels/device.h at the shapes of 3B transformers and of a mixture of experts, against its floor: the
 // bytes that it must move over the memory's bandwidth, or its FLOPs over the peak of products,
 // whichever takes longer. The device's own copy and product are timed first: ratios within one run
 // hold on machines whose clocks drift.

@@ -51,6 +51,7 @@ double bytes_of(const Tensor& x, const Tensors&... more) {
 void time_movement(KernelTimer& timer);
 void time_gemm(KernelTimer& timer);
 void time_layers(KernelTimer& timer);
+void time_mixtures(KernelTimer& timer);
 void time_optimizer(KernelTimer& timer);
 void time_attention(KernelTimer& timer);
 

@@ -2,23 +2,19 @@
 #include "trainer/memory_plan.h"
 
 #include "kernels/counting_device.h"
-#include "parallel/silent_group.h"
 #include "trainer/console.h"
 #include "trainer/engine.h"
+#include "trainer/model_placement.h"
 
 namespace bdlm {
 
-MemoryUse plan_memory(const RunConfig& config, const StepBatch& batch, Seat seat, int rank,
-                      int ranks) {
+MemoryUse plan_memory(const RunConfig& config, const StepBatch& batch, int rank) {
   CountingDevice device;
-  SilentGroup csbp(seat.rank, seat.ranks), replicas(rank, ranks);
-  const auto exchange = make_exchange(config.parallel.plan.exchange, device, csbp,
-                                      config.model.config.kv_width(), config.run.dtype);
-  Decoder model(device, config.model.config, decoder_options(config), *exchange, true);
-  const ShardedAdamW optimizer(device, model, replicas, config.optimizer,
-                               config.parallel.bucket_mib);
+  Mesh mesh = Mesh::silent(config.parallel.mesh, rank, key_copies(config));
+  Engine engine(config, device, mesh, Mode::train);
   device.reset_peak();
-  for (const MicroStep& micro : batch.micro) model.loss_and_gradients(micro.plan, micro.input);
+  StepBatch used = batch;
+  engine.run(used, {.balance = config.objective.router_aux_loss_coef}, true);
   return device.memory();
 }
 

@@ -32,6 +32,7 @@ std::string to_json(const StepMetrics& m) {
   out["loss"] = finite(m.loss);
   out["diffusion_loss"] = finite(m.diffusion_loss);
   out["ar_loss"] = finite(m.ar_loss);
+  out["aux_loss"] = finite(m.aux_loss);
   out["nelbo"] = finite(m.nelbo);
   out["grad_norm"] = finite(m.grad_norm);
   out["lr"] = finite(m.lr);
@@ -75,6 +76,7 @@ Curves curves(const StepMetrics& m) {
   add(out, "train/loss", m.loss);
   add(out, "train/diffusion_loss", m.diffusion_loss);
   add(out, "train/ar_loss", m.ar_loss);
+  add(out, "train/aux_loss", m.aux_loss);
   add(out, "train/nelbo", m.nelbo);
   add(out, "train/grad_norm", m.grad_norm);
   add(out, "train/lr", m.lr);

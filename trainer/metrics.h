@@ -21,6 +21,7 @@ struct StepMetrics {
   double loss = not_measured;            // what is trained
   double diffusion_loss = not_measured;  // its terms
   double ar_loss = not_measured;
+  double aux_loss = not_measured;  // balance of a mixture's experts
   double nelbo = not_measured;  // nats a token
   double grad_norm = not_measured;
   double lr = not_measured;

@@ -256,16 +256,20 @@ std::vector<Option> parallel_rows() {
       integer("parallel.csbp", FIELD(parallel.mesh.csbp), at_least(1), "ranks",
               "that share a packed row; what is left of the launch is data parallel"),
       integer("parallel.tensor", FIELD(parallel.mesh.tensor), at_least(1), "ranks",
-              "that share a layer; this version: 1"),
+              "that share a layer: its heads, MLP width, vocabulary, and the rows in between"),
       integer("parallel.pipeline", FIELD(parallel.mesh.pipeline), at_least(1), "ranks",
-              "that share the depth; this version: 1"),
+              "that share the depth, a stage each"),
+      choice<PipelineSchedule>("parallel.schedule", FIELD(parallel.schedule),
+                               {{"1f1b", PipelineSchedule::one_forward_one_backward},
+                                {"interleaved", PipelineSchedule::interleaved}},
+                               "of the pipeline: one forward, one backward; or the same with "
+                               "virtual_stages chunks of layers a rank"),
       integer("parallel.virtual_stages", FIELD(parallel.virtual_stages), at_least(1),
-              "chunks a rank", "of the interleaved pipeline; this version: 1"),
+              "chunks a rank", "of the interleaved pipeline: shorter bubbles, more messages"),
       integer("parallel.expert", FIELD(parallel.mesh.expert), at_least(1), "ranks",
-              "that share the experts; this version: 1"),
+              "that share the experts; they divide tensor x csbp x data, whose ranks they are"),
       integer("parallel.zero", FIELD(parallel.zero), between(1, 3), "",
-              "sharded over replicas: 1 optimizer state, 2 also gradients, 3 also parameters; this "
-              "version: 1"),
+              "sharded over replicas: 1 optimizer state, 2 also gradients, 3 also parameters"),
       choice<Sharding>("parallel.sharding", FIELD(parallel.plan.sharding),
                        {{"csbp", Sharding::csbp}, {"bp", Sharding::bp}, {"cp", Sharding::cp}},
                        "of a row: clean rows exchanged, clean rows repeated, or all exchanged"),
@@ -323,8 +327,8 @@ std::vector<Option> service_rows() {
 
 std::vector<Option> all_rows() {
   std::vector<Option> all;
-  for (auto* part : {run_rows, model_rows, objective_rows, data_rows, optimizer_rows, parallel_rows,
-                     service_rows}) {
+  for (auto* part : {run_rows, model_rows, mixture_rows, objective_rows, data_rows, optimizer_rows,
+                     parallel_rows, service_rows}) {
     for (Option& option : part()) all.push_back(std::move(option));
   }
   return all;

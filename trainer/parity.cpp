@@ -2,14 +2,17 @@
 #include "trainer/parity.h"
 
 #include <array>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 
-#include "model/families.h"
 #include "trainer/golden.h"
+#include "trainer/model_placement.h"
+#include "trainer/parity_tensors.h"
 #include "trainer/run_device.h"
 #include "trainer/step.h"
 #include "trainer/traffic.h"
@@ -45,40 +48,6 @@ std::vector<double> host_copy(Device& device, Tensor flat) {
   return host;
 }
 
-/// Compares a flat range of parameters (or gradients) with the file's tensors, by their disk names.
-/// A tensor's floor is 1e-6 of the norm of all together.
-double compare_tensors(const std::string& what, const std::vector<double>& flat,
-                       const std::map<std::string, std::vector<double>>& expected,
-                       const ModelConfig& model, const ParameterLayout& layout, double tolerance,
-                       ParityReport& report) {
-  double all = 0;
-  for (const auto& [name, values] : expected)
-    for (const double v : values) all += v * v;
-  const double floor = 1e-6 * std::sqrt(all);
-  double norm = 0;
-  std::size_t found = 0;
-  for (const DiskTensor& tensor : disk_tensors(model, layout)) {
-    const auto values = expected.find(tensor.name);
-    require(values != expected.end(), "golden.h5 has no {} of {}", what, tensor.name);
-    ++found;
-    Difference difference;
-    std::size_t i = 0;
-    for (const std::string& part : tensor.parts) {
-      const Parameter& p = layout.at(part);
-      for (std::int64_t k = 0; k < p.size(); ++k, ++i) {
-        const double got = flat[static_cast<std::size_t>(p.offset + k)];
-        difference.add(got, values->second.at(i));
-        norm += got * got;
-      }
-    }
-    report.lines.push_back(
-        {fmt::format("{} {}", what, tensor.name), difference.relative(floor), tolerance});
-  }
-  require(found == expected.size(), "golden.h5 has {} tensors of {}, the model has {}",
-          expected.size(), what, found);
-  return std::sqrt(norm);
-}
-
 /// Residual streams of this rank's rows against the golden ones, a layer at a time.
 class TraceCheck {
  public:
@@ -98,10 +67,12 @@ class TraceCheck {
       }
   }
 
-  void operator()(Device& device, std::int64_t layer, const LayerPlan& plan, Tensor x) {
+  /// x: the rows of plan.out from `first` on that are here.
+  void operator()(Device& device, std::int64_t layer, const LayerPlan& plan, Tensor x,
+                  std::int64_t first) {
     const std::vector<double> rows = host_copy(device, x);
-    for (std::size_t i = 0; i < plan.out.size(); ++i) {
-      const auto id = static_cast<std::size_t>(plan.in[static_cast<std::size_t>(plan.out[i])]);
+    for (std::size_t i = 0; i < at(x.rows); ++i) {
+      const auto id = at(plan.in[at(plan.out[at(first) + i])]);
       const Place place = places_[id];
       const std::vector<double>& golden = golden_.traces[at(place.row)][at(layer)];
       const auto width = static_cast<std::size_t>(x.cols);
@@ -165,35 +136,6 @@ bool ParityReport::passed() const {
   return !lines.empty();
 }
 
-std::vector<std::vector<std::string>> parity_sweep(int world) {
-  struct Sharded {
-    const char *sharding, *exchange, *deal;
-  };
-  std::vector<Sharded> ways;
-  for (const char* exchange : {"exact", "allgather", "ring"}) {
-    for (const char* deal : {"balanced", "head_tail", "contiguous", "round_robin"})
-      ways.push_back({"csbp", exchange, deal});
-    for (const char* deal : {"head_tail", "contiguous"}) ways.push_back({"cp", exchange, deal});
-  }
-  for (const char* deal : {"balanced", "head_tail", "contiguous", "round_robin"})
-    ways.push_back({"bp", "exact", deal});
-
-  std::vector<std::vector<std::string>> all;
-  for (int csbp = 1; csbp <= world; ++csbp) {
-    if (world % csbp != 0) continue;
-    for (const Sharded& way : ways)
-      for (const char* recompute : {"none", "selective", "full"})
-        for (const char* elide : {"all", "none"})
-          all.push_back({fmt::format("parallel.csbp={}", csbp),
-                         fmt::format("parallel.sharding={}", way.sharding),
-                         fmt::format("parallel.exchange={}", way.exchange),
-                         fmt::format("parallel.deal={}", way.deal),
-                         fmt::format("recompute.mode={}", recompute),
-                         fmt::format("parallel.elide={}", elide)});
-  }
-  return all;
-}
-
 RunConfig golden_config(const std::string& folder, const std::vector<std::string>& overrides,
                         int world) {
   const std::string path = folder + "/run.yaml";
@@ -207,42 +149,55 @@ RunConfig golden_config(const std::string& folder, const std::vector<std::string
   return parse_run_file(text.str(), path, all, world);
 }
 
+namespace {
+
+/// Tells the trace which golden rows the passes join: passes begin their first layer here in order.
+void follow_passes(TraceCheck& traces, Engine& engine, const RunConfig& config, RowRange mine) {
+  const std::int64_t splits = config.objective.view_count() / views_at_once(config);
+  const std::int64_t at_once = views_at_once(config);
+  const std::vector<LayerRange>& chunks = engine.model().shard().chunks;
+  // With virtual stages passes of several micro-batches alternate, each chunk in order.
+  auto passes = std::make_shared<std::vector<std::int64_t>>(chunks.size(), 0);
+  engine.model().trace = [=, &traces, &engine, &config](std::int64_t layer, const LayerPlan& plan,
+                                                        Tensor x, std::int64_t first_row) {
+    const auto chunk = std::ranges::find_if(
+        chunks, [&](const LayerRange& c) { return layer >= c.begin && layer < c.end; });
+    std::int64_t& pass = (*passes)[static_cast<std::size_t>(chunk - chunks.begin())];
+    std::vector<std::int64_t> joined;
+    const std::int64_t first = mine.first + pass / splits * config.batch.micro_rows;
+    for (std::int64_t r = first; r < std::min(first + config.batch.micro_rows, mine.last); ++r)
+      joined.push_back(r);
+    traces.expect(joined, pass % splits * at_once, at_once);
+    traces(engine.device(), layer, plan, x, first_row);
+    if (layer + 1 == chunk->end) ++pass;
+  };
+}
+
+}  // namespace
+
 ParityReport check_parity(const std::string& folder, const RunConfig& config,
                           const ParityTolerance& tolerance) {
   const Golden golden = read_golden(folder, config.objective);
   auto traffic = std::make_shared<Traffic>();
-  Mesh mesh(config.parallel.mesh, traffic);
+  Mesh mesh(config.parallel.mesh, traffic, key_copies(config));
   const auto device = make_device(config, mesh, traffic);
   Engine engine(config, *device, mesh, Mode::train);
   engine.initialize();
 
   const MeshPosition at = mesh.position();
-  const RowRange mine = rows_of_replica(static_cast<std::int64_t>(golden.rows.size()),
-                                        mesh.sizes().data, at.data);
+  const auto all_rows = static_cast<std::int64_t>(golden.rows.size());
+  const RowRange mine = rows_of_replica(all_rows, mesh.sizes().data, at.data);
   std::vector<CorruptedRow> rows(golden.rows.begin() + mine.first, golden.rows.begin() + mine.last);
-  StepBatch batch = make_step_batch(std::move(rows), config, engine.seat());
+  StepBatch batch = make_step_batch(std::move(rows), config, engine.seat(),
+                                    most_rows_of(all_rows, mesh.sizes().data));
   // The case gives the normalizers; they are counted once, by the first replica.
   batch.counts = {};
   if (at.data == 0)
-    batch.counts = {golden.normalizer, golden.normalizer, golden.normalizer,
-                    golden.ar_normalizer};
+    batch.counts = {golden.normalizer, golden.normalizer, golden.normalizer, golden.ar_normalizer,
+                    all_rows};
 
   TraceCheck traces(golden, config);
-  const std::int64_t views = config.objective.view_count();
-  const std::int64_t at_once = config.parallel.plan.elide.second_clean ? views : 1;
-  std::int64_t pass = 0;
-  engine.model().trace = [&](std::int64_t layer, const LayerPlan& plan, Tensor x) {
-    if (layer == 0) {
-      const std::int64_t splits = views / at_once;
-      std::vector<std::int64_t> joined;
-      const std::int64_t first = mine.first + pass / splits * config.batch.micro_rows;
-      for (std::int64_t r = first; r < std::min(first + config.batch.micro_rows, mine.last); ++r)
-        joined.push_back(r);
-      traces.expect(joined, pass % splits * at_once, at_once);
-      ++pass;
-    }
-    traces(engine.device(), layer, plan, x);
-  };
+  follow_passes(traces, engine, config, mine);
 
   ParityReport report;
   const auto check = [&](const std::string& what, double error, double limit) {
@@ -251,25 +206,34 @@ ParityReport check_parity(const std::string& folder, const RunConfig& config,
   traffic->by_purpose = {};
   const StepResult first = forward_backward(engine, batch, config.objective);
   engine.model().trace = nullptr;
-  const int replica_rank = mesh.replicas().rank();
+  const AttentionWork& work = engine.model().work();
   compare_traffic(*traffic,
-                  plan_traffic(batch, config, engine.optimizer().layout(), engine.seat(),
-                               replica_rank, false),
+                  plan_traffic(batch, config, mesh.rank(),
+                               {work.expert_rows, work.expert_rows_again}, false),
                   mesh.world(), report);
   check("loss", relative(first.loss, golden.loss), tolerance.values);
   check("diffusion_loss", relative(first.diffusion_loss, golden.diffusion_loss), tolerance.values);
   if (config.objective.autoregressive())
     check("ar_loss", relative(first.ar_loss, golden.ar_loss), tolerance.values);
+  if (config.objective.router_aux_loss_coef > 0)
+    check("aux_loss", relative(first.aux_loss, golden.aux_loss), tolerance.values);
   const auto layers = traces.layers_over(mesh.world());
   for (std::size_t l = 0; l < layers.size(); ++l)
     check(fmt::format("residual stream after layer {}", l), layers[l].relative(), tolerance.values);
 
+  const auto compare = [&](const std::string& what, const std::vector<double>& values,
+                           const std::map<std::string, std::vector<double>>& expected,
+                           double limit) {
+    const TensorsComparison compared =
+        compare_owned(config.model.config, engine.parameters().layout(),
+                      engine.parameters().owned_parts(), values, expected, mesh.world());
+    for (const TensorComparison& tensor : compared.tensors)
+      check(fmt::format("{} {}", what, tensor.name), tensor.error, limit);
+    return compared.norm;
+  };
   const double norm = engine.optimizer().gradient_norm();
-  engine.optimizer().gather_gradients();
-  const ParameterLayout& layout = engine.model().layout();
-  const double whole = compare_tensors(
-      "gradient", host_copy(*device, engine.model().gradients()), golden.gradients,
-      config.model.config, layout, tolerance.values, report);
+  const double whole =
+      compare("gradient", engine.optimizer().own_gradients(), golden.gradients, tolerance.values);
   check("gradient norm", relative(norm, whole), tolerance.values);
 
   for (std::size_t step = 0; step < golden.train_losses.size(); ++step) {
@@ -278,9 +242,7 @@ ParityReport check_parity(const std::string& folder, const RunConfig& config,
     check(fmt::format("loss of optimizer step {}", step + 1),
           relative(result.loss, golden.train_losses[step]), tolerance.trained);
   }
-  engine.optimizer().wait_for_weights();
-  compare_tensors("trained", host_copy(*device, engine.model().weights()), golden.train_parameters,
-                  config.model.config, layout, tolerance.trained, report);
+  compare("trained", engine.optimizer().own_masters(), golden.train_parameters, tolerance.trained);
   return report;
 }
 

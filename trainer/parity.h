@@ -31,11 +31,6 @@ struct ParityReport {
   bool passed() const;
 };
 
-/// Every split of the launch into csbp x data, with every sharding, exchange, deal, recomputation
-/// and both elide settings: `--set` words, one list a combination. Combinations that are the same
-/// by definition (bp exchanges nothing; cp deals by position) are left out.
-std::vector<std::vector<std::string>> parity_sweep(int world);
-
 /// The run file of a golden folder: its run.yaml, the model beside it, float64, `overrides` on top.
 RunConfig golden_config(const std::string& folder, const std::vector<std::string>& overrides,
                         int world);

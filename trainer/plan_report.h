@@ -14,4 +14,7 @@ namespace bdlm {
 /// of data.row_tokens are assumed.
 std::string plan_report(const RunConfig& config, std::int64_t step);
 
+/// The mesh alone: stages with their layers and ranks, and who talks to whom (mesh_picture.h).
+std::string mesh_report(const RunConfig& config);
+
 }  // namespace bdlm

@@ -10,6 +10,7 @@
 
 #include "kernels/error.h"
 #include "model/families.h"
+#include "trainer/options_special.h"
 #include "trainer/options_value.h"
 #include "trainer/run_config_checks.h"
 #include "trainer/run_config_keys.h"
@@ -57,7 +58,7 @@ class Resolver {
 void Resolver::report_rule(const std::string& key, const std::string& sentence) {
   // Layers below begin their sentences with the key; it need not be said twice.
   const std::string first = sentence.substr(0, sentence.find(' '));
-  if (first != key && first.size() < sentence.size() && find_option(first) != nullptr) {
+  if (first.size() < sentence.size() && find_option(first) != nullptr) {
     return report_rule(first, sentence.substr(first.size() + 1));
   }
   if (const auto found = places_.find(key); found != places_.end()) {
@@ -110,8 +111,11 @@ void Resolver::apply_model_defaults() {
                      std::ranges::count(family_names(), family->value.Scalar()) > 0;
   if (known) config_.model.config = family_defaults(family->value.Scalar());
   if (from == nullptr || from->value.IsNull()) return;
+  // Resolved files of older versions say nothing of experts, and what is not there has none.
+  const bool dense = known && family_is_dense(family->value.Scalar());
   const bool complete = std::ranges::all_of(options(), [&](const Option& option) {
-    return option.section() != "model" || given(option.key);
+    return option.section() != "model" || given(option.key) ||
+           (dense && rows::is_mixture_key(option.key));
   });
   if (complete) return;
   try {
@@ -182,15 +186,20 @@ RunConfig Resolver::resolve(int world) {
       findings_, [](const Finding& finding) { return finding.key.starts_with("model"); });
   derive();
   if (model_read) complete_model();
-  check_run_config(config_, world, [this](const std::string& key, const std::string& sentence) {
+  const Report told = [this](const std::string& key, const std::string& sentence) {
     report_rule(key, sentence);
-  });
+  };
+  check_run_config(config_, told);
+  const bool good = findings_.empty();
+  check_run_mesh(config_, world, told);
   if (!findings_.empty()) {
     std::ranges::stable_sort(findings_, {},
                              [](const Finding& finding) { return finding.place.line; });
     std::vector<std::string> lines;
     for (const Finding& finding : findings_) lines.push_back(finding.text());
-    throw Error(fmt::format("{}", fmt::join(lines, "\n")));
+    const std::string all = fmt::format("{}", fmt::join(lines, "\n"));
+    if (good) throw UnfitMesh(all);
+    throw Error(all);
   }
   return std::move(config_);
 }

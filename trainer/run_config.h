@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "data/objective.h"
+#include "kernels/error.h"
 #include "kernels/tensor.h"
 #include "model/config.h"
 #include "model/recompute.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline_schedule.h"
 #include "parallel/plan.h"
 
 namespace bdlm {
@@ -74,7 +76,8 @@ struct ScheduleSection {
 
 struct ParallelSection {
   MeshSizes mesh;  // data is what is left of the world
-  int virtual_stages = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int virtual_stages = 1;  // chunks a rank
   int zero = 1;
   PlanOptions plan;  // sharding, deal, exchange, elide
   KeepRemote keep_remote_kv = KeepRemote::automatic;
@@ -123,8 +126,15 @@ struct RunConfig {
   FaultSection fault;
 };
 
+/// The keys are good but for `parallel`: the launch or the model cannot be cut as it says.
+class UnfitMesh : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A YAML text with its place, and `--set section.key=value` words on top. All that is wrong is
-/// reported in one Error, a line each with file:line, the key and the nearest known key. Paths are
+/// reported in one Error (UnfitMesh where it is only that), a line each with file:line, the key and
+/// the nearest known key. Paths are
 /// made relative to the file's folder. `world`: ranks of this launch, for the checks that need it
 /// (0: not known, for bdlm plan without --ranks and for printing).
 RunConfig parse_run_file(const std::string& text, const std::string& path,

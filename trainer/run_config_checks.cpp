@@ -3,6 +3,7 @@
 #include "trainer/run_config_checks.h"
 
 #include "kernels/error.h"
+#include "parallel/mesh_check.h"
 
 namespace bdlm {
 namespace {
@@ -48,6 +49,11 @@ void check_sizes(const RunConfig& c, const Report& report) {
     report("objective.mask_token_id",
            fmt::format("is {}, outside model.vocab_size {}", mask, vocabulary));
   }
+  if (has_model(c) && c.objective.router_aux_loss_coef > 0 && c.model.config.num_experts == 0) {
+    report("objective.router_aux_loss_coef",
+           fmt::format("is {}, but model.model_type {} has no experts to balance: leave it out",
+                       c.objective.router_aux_loss_coef, c.model.config.family));
+  }
   if (c.batch.micro_rows > c.batch.rows) {
     report("batch.micro_rows",
            fmt::format("is {}, more than batch.rows {}", c.batch.micro_rows, c.batch.rows));
@@ -82,34 +88,34 @@ void check_schedule(const RunConfig& c, const Report& report) {
   }
 }
 
-void check_parallel(RunConfig& c, int world, const Report& report) {
-  ParallelSection& p = c.parallel;
-  if (p.zero > 1) {
-    report("parallel.zero", fmt::format("is {}; sharding gradients (2) and parameters (3) comes "
-                                        "with a later version: use 1",
-                                        p.zero));
-  }
-  if (p.virtual_stages > 1) {
-    report("parallel.virtual_stages",
-           fmt::format("is {}; interleaved pipelines come with a later version: use 1",
-                       p.virtual_stages));
-  }
-  try {
-    p.mesh = fit_mesh(p.mesh, world > 0 ? world : p.mesh.ranks());
-  } catch (const Error& error) {
-    report("parallel.csbp", error.what());
-  }
-}
-
 }  // namespace
+
+ModelSizes model_sizes(const ModelConfig& model) {
+  const ModelSizes sizes{.heads = model.num_attention_heads,
+                         .kv_heads = model.num_key_value_heads,
+                         .layers = model.num_hidden_layers,
+                         .experts = model.num_experts};
+  return sizes.heads > 0 && sizes.kv_heads > 0 && sizes.layers > 0 ? sizes : ModelSizes{};
+}
 
 bool has_model(const RunConfig& config) { return config.model.config.vocab_size > 0; }
 
-void check_run_config(RunConfig& config, int world, const Report& report) {
+void check_run_config(const RunConfig& config, const Report& report) {
   check_objective(config.objective, report);
   check_sizes(config, report);
   check_schedule(config, report);
-  check_parallel(config, world, report);
+}
+
+void check_run_mesh(RunConfig& config, int world, const Report& report) {
+  ParallelSection& p = config.parallel;
+  const MeshRequest request{.sizes = p.mesh,
+                            .world = world > 0 ? world : smallest_world(p.mesh),
+                            .virtual_stages = p.virtual_stages,
+                            .schedule = p.schedule,
+                            .model = model_sizes(config.model.config)};
+  const auto findings = check_mesh(request);
+  for (const MeshFinding& finding : findings) report(finding.key, finding.sentence);
+  if (findings.empty()) p.mesh = fit_mesh(p.mesh, static_cast<int>(request.world));
 }
 
 }  // namespace bdlm

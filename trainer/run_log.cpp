@@ -52,10 +52,13 @@ void RunLog::measure(StepMetrics& m, const StepBatch& batch, const AttentionWork
   std::array<double, 3> most{waited(*traffic_) - waited(before_),
                              static_cast<double>(device_.memory().peak), m.step_seconds};
   std::array<double, 1> flops{batch.flops};
-  // Replicas hold different rows; the ranks of a csbp group share theirs.
+  // Replicas hold different rows; all other ranks share theirs.
   std::array<std::int64_t, 2> data{batch.tokens, static_cast<std::int64_t>(batch.fingerprint)};
-  std::array<std::int64_t, 2> pairs{work.forward_pairs - work_before_.forward_pairs,
-                                    work.backward_pairs - work_before_.backward_pairs};
+  // The ranks of a tensor group see the same pairs, each for its heads.
+  const bool tells = mesh_.position().tensor == 0;
+  std::array<std::int64_t, 2> pairs{
+      tells ? work.forward_pairs - work_before_.forward_pairs : 0,
+      tells ? work.backward_pairs - work_before_.backward_pairs : 0};
   mesh_.world().all_reduce(most, Reduce::max);
   mesh_.world().all_reduce(flops, Reduce::sum);
   mesh_.data().all_reduce(data, Reduce::sum);
@@ -91,6 +94,7 @@ std::int64_t RunLog::end_step(const Progress& progress, std::int64_t first_row,
   m.loss = result.loss;
   m.diffusion_loss = result.diffusion_loss;
   if (o.autoregressive()) m.ar_loss = result.ar_loss;
+  if (o.router_aux_loss_coef > 0) m.aux_loss = result.aux_loss;
   const bool bound = o.weight == LossWeight::nelbo && o.corruption == Corruption::mask &&
                      o.normalize == Normalize::eligible && o.views == Views::one;
   if (bound) m.nelbo = result.diffusion_loss;

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW with its state sharded over the replicas (ZeRO-1): gradients are summed and scattered, each
-// rank updates the parts that it owns, new parameters are gathered.
+// AdamW with its state at the owners of the parameters (ZeRO): each rank updates the parts that it
+// owns, from gradients that have been summed there.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <vector>
 
 #include "kernels/device.h"
-#include "model/decoder.h"
-#include "parallel/communicator.h"
-#include "parallel/zero.h"
 #include "trainer/checkpoint.h"
 #include "trainer/run_config.h"
+#include "trainer/sharded_parameters.h"
 
 namespace bdlm {
 
@@ -24,58 +20,62 @@ struct HostState {
   std::vector<std::byte> master, first, second;
 
   StateShare share();  // a view
+  /// Masters of elements [begin, begin + count) of the flat range, all of one part.
+  void masters(std::int64_t begin, std::int64_t count, double* out) const;
 };
+/// Of those parts, zeros.
+HostState host_state(std::vector<FlatRange> parts, DType dtype, bool moments);
 
 class ShardedAdamW {
  public:
-  ShardedAdamW(Device& device, Decoder& model, Communicator& replicas,
-               const OptimizerSection& options, double bucket_mib);
+  ShardedAdamW(Device& device, ShardedParameters& parameters, Communicator& world,
+               const OptimizerSection& options);
 
-  /// Own masters from `source(first element, count, out)`, zero moments; then gathers the weights.
-  /// Collective over the replicas, like all of the following.
-  void start(const std::function<void(std::int64_t, std::int64_t, double*)>& source);
+  /// Own masters from the source, zero moments; then everybody gets the weights. Collective over the
+  /// world, like all of the following.
+  void start(const ShardedParameters::Source& source);
 
-  /// Sums of the gradients over the replicas; every rank keeps its parts. begin_reduction is for a
-  /// backward pass that completes them: what it has completed travels while it goes on.
-  void begin_reduction();
-  void reduce_gradients();
-  /// Of the whole reduced gradient. The same bits on every rank, not finite on all or on none.
+  /// Of the whole reduced gradient, every element of the model counted once. The same bits on every
+  /// rank, not finite on all or on none.
   double gradient_norm();
   /// One update (counted from 1) with the reduced gradients times `scale`. The new parameters are on
-  /// their way to everybody when it returns; the model's next forward pass waits for them as it
-  /// needs them.
+  /// their way to everybody when it returns; the next forward pass waits for them as it needs them.
   void update(double lr, double scale, std::int64_t update);
-  /// Waits for all of them: for whoever reads the weights otherwise.
-  void wait_for_weights();
-
-  /// The whole reduced gradient in the model's flat gradient range, for comparisons.
-  void gather_gradients();
 
   HostState save() const;           // a copy; not collective
   HostState empty_state() const;    // of the same shape, to be filled by load_checkpoint
-  void load(const HostState& state);  // then gathers the weights
-
-  const ShardLayout& layout() const { return layout_; }
+  void load(const HostState& state);  // then everybody gets the weights
+  /// The own summed gradients and the own masters as f64, one of ShardedParameters::owned_parts()
+  /// after another. For comparisons; not collective.
+  std::vector<double> own_gradients() const;
+  std::vector<double> own_masters() const;
 
  private:
-  Tensor part(Tensor flat, std::size_t bucket) const;         // own part of the flat range
-  Tensor owned(Tensor state, std::size_t bucket) const;       // own part of the owned range
-  Tensor master(std::size_t bucket) const;
-  bool sharded() const { return replicas_.size() > 1; }
-  void gather();
+  /// One bucket's own part: elements [part] of the flat range.
+  struct Piece {
+    ParameterSet* set = nullptr;
+    std::size_t bucket = 0;
+    FlatRange part;
+    std::int64_t begin = 0;  // in the state's buffers
+    DecayRuns runs;
+  };
+  template <class Of>
+  std::vector<double> own_values(Of of) const;
+  Tensor state(Tensor all, const Piece& piece) const {
+    return all.slice_cols(piece.begin, piece.part.count);
+  }
+  Tensor master(const Piece& piece) const {
+    return master_ ? state(master_, piece) : piece.set->own_weights(piece.bucket);
+  }
 
   Device& device_;
-  Decoder& model_;
-  Communicator& replicas_;
+  ShardedParameters& parameters_;
+  Communicator& world_;
   OptimizerSection options_;
-  ShardLayout layout_;
-  std::vector<FlatRange> parts_;
-  std::vector<std::int64_t> begin_;            // of each part in the owned range
-  std::vector<DecayRuns> runs_;                // by bucket
-  Buffer reduced_, master_, first_, second_;   // [1, owned]
-  // After the buffers: destroyed first, and a transfer waits for its memory.
-  std::optional<GradientReduction> reduction_;
-  std::optional<ParameterGathering> gathering_;
+  DType sums_;
+  std::vector<Piece> pieces_;  // ascending in the flat range
+  std::int64_t owned_ = 0;
+  Buffer master_, first_, second_;  // [1, owned]
 };
 
 }  // namespace bdlm

@@ -46,7 +46,7 @@ StepBatch batch_of_step(const DataSource& source, const RunConfig& config, std::
   return make_step_batch(
       corrupted_rows(source, rows, config.objective, config.model.config.vocab_size,
                      static_cast<std::uint64_t>(config.run.seed), step),
-      config, seat);
+      config, seat, most_rows_of(config.batch.rows, config.parallel.mesh.data));
 }
 
 }  // namespace bdlm

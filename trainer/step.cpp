@@ -9,16 +9,16 @@ namespace bdlm {
 StepResult forward_backward(Engine& engine, StepBatch& batch, const Objective& objective) {
   StepResult result;
   result.counts = global_counts(batch.counts, engine.mesh().data());
-  const Engine::Factors factors = loss_factors(objective, result.counts);
+  const LossFactors factors = loss_factors(objective, result.counts);
 
-  engine.device().zero(engine.model().gradients());
-  const Engine::LossSums mine = engine.run(batch, factors, true);
-  engine.optimizer().reduce_gradients();
-
-  std::array<double, 2> sums{mine.diffusion, mine.autoregressive};
-  engine.mesh().replicas().all_reduce(sums, Reduce::sum);
+  const LossSums mine = engine.run(batch, factors, true);
+  std::array<double, 3> sums{mine.diffusion, mine.autoregressive, mine.balance};
+  engine.mesh().world().all_reduce(sums, Reduce::sum);
   const double diffusion = factors.diffusion * sums[0], ar = factors.autoregressive * sums[1];
-  result.loss = diffusion + ar;
+  const double balance = factors.balance * sums[2];
+  result.loss = diffusion + ar + balance;
+  if (objective.router_aux_loss_coef != 0)
+    result.aux_loss = balance / objective.router_aux_loss_coef;
   if (objective.diffusion_loss_weight != 0)
     result.diffusion_loss = diffusion / objective.diffusion_loss_weight;
   if (objective.ar_loss_weight != 0) result.ar_loss = ar / objective.ar_loss_weight;

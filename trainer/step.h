@@ -10,14 +10,15 @@ struct StepResult {
   double loss = 0;            // what is trained: the weighted sum of the terms
   double diffusion_loss = 0;  // its terms, each divided by its normalizer
   double ar_loss = 0;
+  double aux_loss = 0;        // balance of a mixture: layers' sum, mean over packed rows
   double gradient_norm = 0;  // before clipping
   bool updated = false;      // false: nothing was scored, or something was not finite
   bool finite = true;
   LossCounts counts;  // of all replicas
 };
 
-/// Gradients of the batch, summed over all ranks and sharded as the optimizer wants them. No
-/// update. Collective over the world.
+/// Gradients of the batch, summed over all ranks and at their owners, as the optimizer wants them.
+/// No update. Collective over the world.
 StepResult forward_backward(Engine& engine, StepBatch& batch, const Objective& objective);
 
 /// The whole step. `update` counts updates from 1. Every rank comes to the same verdict.

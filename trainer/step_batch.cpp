@@ -2,10 +2,12 @@
 #include "trainer/step_batch.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <utility>
 
 #include "data/fingerprint.h"
+#include "model/layer_costs.h"
 #include "trainer/flops.h"
 
 namespace bdlm {
@@ -14,7 +16,7 @@ namespace {
 BatchShape shape_of(const MicroBatch& batch, const Objective& objective,
                     std::span<const std::uint8_t> predicts) {
   return {batch.documents, batch.views, objective.block_size,
-          objective.clean_attention == CleanAttention::causal, predicts};
+          objective.clean_attention == CleanAttention::causal, predicts, batch.row_tokens};
 }
 
 MicroStep make_micro_step(const MicroBatch& batch, const RunConfig& config,
@@ -45,19 +47,26 @@ LayerShapes layer_shapes(const ModelConfig& m) {
   LayerShapes shapes;
   shapes.windows = m.windows();
   shapes.kv_width = m.kv_width();
-  // Forward and backward: 6 FLOPs a weight and row, 12 a channel and visible pair.
-  const auto weights = static_cast<double>(
-      m.hidden_size * (2 * m.query_width() + m.kv_width() + 3 * m.intermediate_size));
-  shapes.row_cost = 6 * weights;
+  // One deal for all layers, so of unlike layers the mean counts.
+  const std::vector<double> costs = layer_costs(m);
+  shapes.row_cost = std::accumulate(costs.begin(), costs.end(), 0.0) /
+                     static_cast<double>(costs.size());
   shapes.pair_cost = 12 * static_cast<double>(m.query_width());
   return shapes;
 }
 
-StepBatch make_step_batch(std::vector<CorruptedRow> rows, const RunConfig& config, Seat seat) {
+std::int64_t views_at_once(const RunConfig& config) {
+  const bool together =
+      config.parallel.plan.elide.second_clean || config.objective.router_aux_loss_coef > 0;
+  return together ? config.objective.view_count() : 1;
+}
+
+StepBatch make_step_batch(std::vector<CorruptedRow> rows, const RunConfig& config, Seat seat,
+                          std::int64_t most_rows) {
   const Objective& objective = config.objective;
-  const LayerShapes shapes = layer_shapes(config.model.config);
-  const std::int64_t views = objective.view_count();
-  const std::int64_t at_once = config.parallel.plan.elide.second_clean ? views : 1;
+  LayerShapes shapes = layer_shapes(config.model.config);
+  shapes.balance = objective.router_aux_loss_coef > 0;
+  const std::int64_t views = objective.view_count(), at_once = views_at_once(config);
 
   StepBatch batch;
   for (const CorruptedRow& row : rows) {
@@ -67,20 +76,26 @@ StepBatch make_step_batch(std::vector<CorruptedRow> rows, const RunConfig& confi
     batch.fingerprint += fingerprint(row);
   }
   const auto micro_rows = static_cast<std::size_t>(config.batch.micro_rows);
-  for (std::size_t first = 0; first < rows.size(); first += micro_rows) {
-    const auto part = std::span<const CorruptedRow>(rows).subspan(
-        first, std::min(micro_rows, rows.size() - first));
+  for (std::size_t first = 0; first < static_cast<std::size_t>(most_rows); first += micro_rows) {
+    const auto left = std::span<const CorruptedRow>(rows).subspan(std::min(first, rows.size()));
+    const auto part = left.first(std::min(micro_rows, left.size()));
     for (std::int64_t view = 0; view < views; view += at_once)
       batch.micro.push_back(
           make_micro_step(join(part, objective, view, at_once), config, shapes, seat));
   }
+  // The ranks of a tensor group and the stages share a plan's work.
+  const MeshSizes& mesh = config.parallel.mesh;
   for (const MicroStep& micro : batch.micro)
-    batch.flops += useful_flops(micro.plan, config.model.config);
+    batch.flops += useful_flops(micro.plan, config.model.config) / (mesh.tensor * mesh.pipeline);
   return batch;
 }
 
 RowRange rows_of_replica(std::int64_t rows, int replicas, int data) {
   return {rows * data / replicas, rows * (data + 1) / replicas};
+}
+
+std::int64_t most_rows_of(std::int64_t rows, int replicas) {
+  return (rows + replicas - 1) / replicas;
 }
 
 }  // namespace bdlm

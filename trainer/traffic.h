@@ -1,32 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step will send and receive, from its plans alone. Held against the communicators' counters
-// by `bdlm parity` and the tests: equal to the byte, for every purpose but control.
+// What the plan says a step sends and receives, by purpose; to be equal to what communicators count.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "parallel/communicator.h"
-#include "parallel/zero.h"
+#include "parallel/expert_exchange.h"
 #include "trainer/run_config.h"
 #include "trainer/step_batch.h"
 
 namespace bdlm {
 
-/// Counters at zero whose communicators also tell a Watchdog what they wait in.
+/// Counters that a Watchdog can read.
 std::shared_ptr<Traffic> watched_traffic();
 
-/// Whether the layers keep what others have sent for the backward pass (parallel.keep_remote_kv).
+/// Whether other ranks' keys and values are kept for the backward pass. `auto`: where no layer
+/// recomputes anything.
 bool keeps_remote_kv(const RunConfig& config);
 
-/// Passes of a layer's keys and values: in the forward and again for the backward.
+/// Passes over a layer's keys and values in a step.
 struct ExchangePasses {
-  std::int64_t forward = 1, again = 0, gradient = 1;
+  int forward = 1, again = 0, gradient = 1;
 };
 ExchangePasses exchange_passes(const RunConfig& config, Recompute layer);
 
-/// Bytes of this rank for one step: forward and backward of the batch, the reduction of gradients,
-/// and, if it updates, the gathering of parameters.
-Traffic plan_traffic(const StepBatch& batch, const RunConfig& config, const ShardLayout& shards,
-                     Seat seat, int replica_rank, bool update);
+/// (row, choice) pairs that a rank's routers have sent to other ranks' experts and got from them, in
+/// forward passes, and in those of them that are recomputed. What they choose is in no plan.
+struct RoutedRows {
+  ExpertRows forward, again;
+};
+/// Of routers that choose all experts alike: about what a step of `batch` will send.
+RoutedRows uniform_routes(const StepBatch& batch, const RunConfig& config, int rank);
+
+/// Bytes of one training step of rank `rank` of the world. `update`: with the parameters' way back
+/// after the optimizer.
+Traffic plan_traffic(const StepBatch& batch, const RunConfig& config, int rank,
+                     const RoutedRows& routed, bool update);
 
 }  // namespace bdlm

@@ -12,8 +12,10 @@
 #include "trainer/agree.h"
 #include "trainer/evaluate.h"
 #include "trainer/memory_plan.h"
+#include "trainer/model_placement.h"
 #include "trainer/run_device.h"
 #include "trainer/run_log.h"
+#include "trainer/run_placement.h"
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 #include "trainer/sources.h"
@@ -29,7 +31,7 @@ class TrainingRun {
   explicit TrainingRun(const RunConfig& config)
       : config_(config),
         traffic_(watched_traffic()),
-        mesh_(config.parallel.mesh, traffic_),
+        mesh_(config.parallel.mesh, traffic_, key_copies(config)),
         watchdog_(traffic_->activity, config.fault.timeout, mesh_.rank()),
         source_(training_source(config)),
         evaluation_(config.data.eval.empty() ? nullptr : new DataSource(evaluation_source(config))),
@@ -71,6 +73,7 @@ class TrainingRun {
 
 int TrainingRun::run() {
   const SignalHandlers signals;
+  tell_placement(mesh_, *device_);
   resume_or_start();
   if (progress_.step >= config_.run.steps)
     spdlog::info("all {} steps of the run are done", config_.run.steps);
@@ -108,7 +111,7 @@ void TrainingRun::step(StepBatch batch) {
       learning_rate(config_.schedule, config_.optimizer.lr, progress_.step, config_.run.steps);
   log_.begin_step(engine_.model().work());
   const StepResult result = with_memory_plan(
-      config_, batch, engine_.seat(), mesh_.replicas(),
+      config_, batch, mesh_.rank(),
       [&] { return train_step(engine_, batch, config_, lr, progress_.updates + 1); });
   const std::int64_t first_row = progress_.rows;
   progress_.rows += config_.batch.rows;
@@ -197,7 +200,8 @@ void TrainingRun::save() {
   if (saved_step_ == progress_.step) return;
   HostState state = engine_.optimizer().save();
   save_checkpoint(mesh_, config_.run.folder, progress_, print_run_file(config_),
-                  engine_.model().layout(), state.share(), config_.checkpoint.keep);
+                  config_.model.config, engine_.parameters().layout(), state.share(),
+                  config_.checkpoint.keep);
   saved_step_ = progress_.step;
 }
 

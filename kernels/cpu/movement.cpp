@@ -36,6 +36,27 @@ void add_elements(const X* x, Y* y, std::int64_t count) {
   }
 }
 
+/// y += the rows of that list, in pieces whose sums stay in registers or the nearest cache.
+template <class X, class Y>
+void add_rows(const Rows<X>& x, const std::int32_t* rows, std::int64_t count, Y* y,
+              std::int64_t cols) {
+  using A = std::common_type_t<accumulate_t<X>, accumulate_t<Y>>;
+  constexpr std::int64_t piece = 256;
+  A sums[piece];
+  for (std::int64_t begin = 0; begin < cols; begin += piece) {
+    const std::int64_t width = std::min(piece, cols - begin);
+#pragma omp simd
+    for (std::int64_t j = 0; j < width; ++j) sums[j] = static_cast<A>(load(y[begin + j]));
+    for (std::int64_t n = 0; n < count; ++n) {
+      const X* row = x[rows[n]] + begin;
+#pragma omp simd
+      for (std::int64_t j = 0; j < width; ++j) sums[j] += static_cast<A>(load(row[j]));
+    }
+#pragma omp simd
+    for (std::int64_t j = 0; j < width; ++j) store(y[begin + j], sums[j]);
+  }
+}
+
 /// body.operator()<X, Y>() for the types of x and y.
 template <class Body>
 void dispatch_pair(const Tensor& x, const Tensor& y, Body&& body) {
@@ -110,6 +131,22 @@ void CpuDevice::scatter_add_rows(Tensor x, const std::int32_t* rows, Tensor y) {
         add_elements(from[i], to[rows[i]], x.cols);
       }
     });
+  });
+}
+
+void CpuDevice::add_gathered_rows(Tensor x, const std::int32_t* places, std::int64_t count,
+                                  Tensor y) {
+  check_add_gathered_rows(x, count, y);
+  require_indices("add_gathered_rows", places, y.rows * count, x.rows);
+  dispatch_pair(x, y, [&]<class X, class Y>() {
+    const Rows<X> from(x);
+    const Rows<Y> to(y);
+    parallel_ranges(threads_, y.rows, y.size() * (count + 1),
+                    [&](int, std::int64_t first, std::int64_t last) {
+                      for (std::int64_t i = first; i < last; ++i) {
+                        add_rows(from, places + i * count, count, to[i], y.cols);
+                      }
+                    });
   });
 }
 

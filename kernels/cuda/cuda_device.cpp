@@ -166,6 +166,15 @@ void CudaDevice::scatter_add_rows(Tensor x, const std::int32_t* rows, Tensor y) 
   });
 }
 
+void CudaDevice::add_gathered_rows(Tensor x, const std::int32_t* places, std::int64_t count,
+                                   Tensor y) {
+  check_add_gathered_rows(x, count, y);
+  if (y.empty() || count == 0) return;
+  dispatch_pair(x, y, [&]<class X, class Y>() {
+    cuda::add_gathered_rows<X, Y>(stream_, view<const X>(x), places, count, view<Y>(y));
+  });
+}
+
 void CudaDevice::gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor c,
                       Accumulate accumulate) {
   const ProductSizes sizes = check_gemm(a, trans_a, b, trans_b, c);
@@ -175,7 +184,7 @@ void CudaDevice::gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, 
     if (!adds) zero(c);
     return;
   }
-  products_->multiply(a, trans_a, b, trans_b, adds ? c : Tensor{}, c, sizes);
+  products_->multiply(a, trans_a, b, trans_b, adds ? c : Tensor{}, c, sizes, sizes);
 }
 
 void CudaDevice::gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
@@ -184,7 +193,7 @@ void CudaDevice::gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans
   check_gemm_addend(addend, c);
   if (c.empty()) return;
   if (sizes.k == 0) return copy(addend, c);
-  products_->multiply(a, trans_a, b, trans_b, addend, c, sizes);
+  products_->multiply(a, trans_a, b, trans_b, addend, c, sizes, sizes);
 }
 
 }  // namespace bdlm::cuda

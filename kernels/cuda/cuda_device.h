@@ -68,11 +68,17 @@ class CudaDevice final : public Device {
   void add(Tensor x, Tensor y) override;
   void gather_rows(Tensor x, const std::int32_t* rows, Tensor y) override;
   void scatter_add_rows(Tensor x, const std::int32_t* rows, Tensor y) override;
+  void add_gathered_rows(Tensor x, const std::int32_t* places, std::int64_t count,
+                         Tensor y) override;
 
   void gemm(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor c,
             Accumulate accumulate) override;
   void gemm_add(Tensor a, Transpose trans_a, Tensor b, Transpose trans_b, Tensor addend,
                 Tensor c) override;
+  void grouped_gemm(Tensor a, std::span<const std::int64_t> rows, Tensor w, Transpose trans_w,
+                    Tensor c) override;
+  void grouped_gemm_gradient(Tensor dy, Tensor x, std::span<const std::int64_t> rows,
+                             Tensor dw) override;
   void add_bias(Tensor bias, Tensor y) override;
   void bias_gradient(Tensor dy, Tensor dbias) override;
 
@@ -89,6 +95,20 @@ class CudaDevice final : public Device {
 
   void swiglu_forward(Tensor gate_up, Tensor y) override;
   void swiglu_backward(Tensor gate_up, Tensor dy, Tensor dgate_up) override;
+  void weighted_swiglu_forward(Tensor gate_up, Tensor weight, Tensor y) override;
+  void weighted_swiglu_backward(Tensor gate_up, Tensor weight, Tensor dy, Tensor dgate_up,
+                                Tensor dweight, Tensor y) override;
+
+  void choose_experts(const Router& router, Tensor logits, Tensor bias, Tensor probabilities,
+                      std::span<std::int32_t> chosen) override;
+  void router_probabilities(const Router& router, Tensor logits, Tensor probabilities) override;
+  void expert_weights(const Router& router, Tensor probabilities, const std::int32_t* chosen,
+                      Tensor weights) override;
+  void balance_sums(const Router& router, Tensor probabilities, const std::int32_t* chosen,
+                    const std::int32_t* packed, Tensor sums) override;
+  void router_backward(const Router& router, Tensor probabilities, const std::int32_t* chosen,
+                       Tensor dweights, Tensor balance, const std::int32_t* packed,
+                       Tensor dlogits) override;
 
   void attention_forward(const AttentionShape& shape, Tensor q, std::span<const KeySource> sources,
                          Tensor out, Tensor lse, bool resume) override;
@@ -99,6 +119,12 @@ class CudaDevice final : public Device {
 
   void cross_entropy(Tensor logits, const std::int32_t* targets, Tensor weight,
                      std::int64_t excluded, Tensor loss, Tensor dlogits) override;
+  void cross_entropy_statistics(Tensor logits, std::int64_t first, const std::int32_t* targets,
+                                std::int64_t excluded, Tensor statistics) override;
+  void merge_cross_entropy(Tensor parts, Tensor statistics, Tensor loss) override;
+  void cross_entropy_gradient(Tensor logits, std::int64_t first, const std::int32_t* targets,
+                              Tensor weight, std::int64_t excluded, Tensor statistics,
+                              Tensor dlogits) override;
 
   double squared_norm(Tensor x) override;
   void adamw(const AdamW& args, const DecayRuns& runs, Tensor master, Tensor gradient,

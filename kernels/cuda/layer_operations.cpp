@@ -145,7 +145,7 @@ void CudaDevice::swiglu_forward(Tensor gate_up, Tensor y) {
   check_swiglu(gate_up, y);
   if (y.empty()) return;
   dispatch(y.dtype, [&]<class T>() {
-    cuda::swiglu_forward<T>(stream_, view<const T>(gate_up), view<T>(y));
+    cuda::swiglu_forward<T>(stream_, view<const T>(gate_up), {}, view<T>(y));
   });
 }
 

@@ -19,6 +19,42 @@ void CudaDevice::cross_entropy(Tensor logits, const std::int32_t* targets, Tenso
   });
 }
 
+void CudaDevice::cross_entropy_statistics(Tensor logits, std::int64_t first,
+                                          const std::int32_t* targets, std::int64_t excluded,
+                                          Tensor statistics) {
+  check_cross_entropy_statistics(logits, first, statistics);
+  if (logits.rows == 0) return;
+  dispatch_sums(logits.dtype, [&]<class A>() {
+    // Rows without ids have statistics too.
+    const View<const A> in = logits.cols > 0 ? view<const A>(logits)
+                                             : View<const A>{nullptr, logits.rows, 0, 0};
+    cuda::cross_entropy_statistics<A>(stream_, in, first, targets, excluded, view<A>(statistics));
+  });
+}
+
+void CudaDevice::merge_cross_entropy(Tensor parts, Tensor statistics, Tensor loss) {
+  check_merge_cross_entropy(parts, statistics, loss);
+  if (loss.rows == 0) return;
+  dispatch_sums(loss.dtype, [&]<class A>() {
+    cuda::merge_cross_entropy<A>(stream_, view<const A>(parts), view<A>(statistics),
+                                 view<A>(loss));
+  });
+}
+
+void CudaDevice::cross_entropy_gradient(Tensor logits, std::int64_t first,
+                                        const std::int32_t* targets, Tensor weight,
+                                        std::int64_t excluded, Tensor statistics,
+                                        Tensor dlogits) {
+  check_cross_entropy_gradient(logits, first, weight, statistics, dlogits);
+  if (logits.empty()) return;
+  dispatch(dlogits.dtype, [&]<class T>() {
+    using A = sum_t<T>;
+    cuda::cross_entropy_gradient<T>(stream_, view<const A>(logits), first, targets,
+                                    view<const A>(weight), excluded, view<const A>(statistics),
+                                    view<T>(dlogits));
+  });
+}
+
 double CudaDevice::squared_norm(Tensor x) {
   if (x.empty()) return 0;
   const Buffer sums = scratch(1, most_partials + 1, DType::f64);

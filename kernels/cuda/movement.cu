@@ -75,6 +75,30 @@ void move(const char* name, Stream stream, View<const X> x, const std::int32_t* 
   }
 }
 
+/// y[i] += the rows of x that the list has for it.
+template <class X, class Y, int N>
+__global__ void __launch_bounds__(cover_threads)
+    add_lists(Cover<N, 1> cover, View<const X> x, const std::int32_t* __restrict__ places,
+              std::int64_t count, View<Y> y) {
+  using A = std::common_type_t<sum_t<X>, sum_t<Y>>;
+  const std::int64_t row = cover.row(), col = cover.col(0);
+  if (row >= y.rows || col >= y.cols) return;
+  Y* out = y.data + row * y.stride + col;
+  Vector<Y, N> b = load_vector<N>(out);
+  A sum[N];
+#pragma unroll
+  for (int k = 0; k < N; ++k) sum[k] = static_cast<A>(load(b.at[k]));
+#pragma unroll 4
+  for (std::int64_t n = row * count; n < (row + 1) * count; ++n) {
+    const Vector<X, N> a = load_vector<N>(x.data + places[n] * x.stride + col);
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum[k] += static_cast<A>(load(a.at[k]));
+  }
+#pragma unroll
+  for (int k = 0; k < N; ++k) store(b.at[k], sum[k]);
+  store_vector<N>(out, b);
+}
+
 }  // namespace
 
 template <class X, class Y>
@@ -99,10 +123,28 @@ void scatter_add_rows(Stream stream, View<const X> x, const std::int32_t* rows, 
   move<true>("scatter_add_rows", stream, x, nullptr, y, rows, x.rows);
 }
 
-#define BDLM_MOVEMENT(X, Y)                                 \
-  template void copy<X, Y>(Stream, View<const X>, View<Y>); \
-  template void add<X, Y>(Stream, View<const X>, View<Y>);  \
-  template void scatter_add_rows<X, Y>(Stream, View<const X>, const std::int32_t*, View<Y>);
+template <class X, class Y>
+void add_gathered_rows(Stream stream, View<const X> x, const std::int32_t* places,
+                       std::int64_t count, View<Y> y) {
+  const auto run = [&]<int N>() {
+    const CoverShape shape = cover<N, 1>(y.rows, y.cols);
+    launch("add_gathered_rows", add_lists<X, Y, N>, {shape.grid, shape.block, 0, stream},
+           Cover<N, 1>{shape.across}, x, places, count, y);
+  };
+  constexpr int wide = vector_width<X, Y>();
+  if (fits<wide>(x) && fits<wide>(y)) {
+    run.template operator()<wide>();
+  } else {
+    run.template operator()<1>();
+  }
+}
+
+#define BDLM_MOVEMENT(X, Y)                                                                   \
+  template void copy<X, Y>(Stream, View<const X>, View<Y>);                                   \
+  template void add<X, Y>(Stream, View<const X>, View<Y>);                                    \
+  template void scatter_add_rows<X, Y>(Stream, View<const X>, const std::int32_t*, View<Y>);  \
+  template void add_gathered_rows<X, Y>(Stream, View<const X>, const std::int32_t*,           \
+                                        std::int64_t, View<Y>);
 #define BDLM_MOVEMENT_FROM(X) \
   BDLM_MOVEMENT(X, double)    \
   BDLM_MOVEMENT(X, float)     \

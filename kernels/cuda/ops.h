@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/view.h"
+#include "kernels/router.h"
 
 namespace bdlm::cuda {
 
@@ -25,6 +26,9 @@ template <class T>
 void gather_rows(Stream stream, View<const T> x, const std::int32_t* rows, View<T> y);
 template <class X, class Y>
 void scatter_add_rows(Stream stream, View<const X> x, const std::int32_t* rows, View<Y> y);
+template <class X, class Y>
+void add_gathered_rows(Stream stream, View<const X> x, const std::int32_t* places,
+                       std::int64_t count, View<Y> y);
 
 // bias.cu
 template <class T>
@@ -71,29 +75,58 @@ void head_rotary_backward(Stream stream, const HeadRotaryArgs<T>& args, View<con
                           View<sum_t<T>> partial, View<sum_t<T>> dweight);
 
 // swiglu.cu
+/// weight [rows, 1]; empty: 1
 template <class T>
-void swiglu_forward(Stream stream, View<const T> gate_up, View<T> y);
+void swiglu_forward(Stream stream, View<const T> gate_up, View<const sum_t<T>> weight, View<T> y);
 template <class T>
 void swiglu_backward(Stream stream, View<const T> gate_up, View<const T> dy, View<T> dgate_up);
+
+// weighted_swiglu.cu
+template <class T>
+void weighted_swiglu_backward(Stream stream, View<const T> gate_up, View<const sum_t<T>> weight,
+                              View<const T> dy, View<T> dgate_up, View<sum_t<T>> dweight,
+                              View<T> y);
+
+// router.cu: A is float or double
+/// chosen [rows * k], on the device; null: probabilities only. bias may be null.
+template <class A>
+void choose_experts(Stream stream, const Router& router, View<const A> logits, const A* bias,
+                    View<A> probabilities, std::int32_t* chosen);
+
+// router_weights.cu
+template <class A>
+void expert_weights(Stream stream, const Router& router, View<const A> probabilities,
+                    const std::int32_t* chosen, View<A> weights);
+/// Pieces of the rows that are added up apart.
+std::int64_t balance_slices(std::int64_t rows);
+/// partial [packed rows * balance_slices(rows), 2 E]
+template <class A>
+void balance_sums(Stream stream, const Router& router, View<const A> probabilities,
+                  const std::int32_t* chosen, const std::int32_t* packed, View<A> partial,
+                  View<A> sums);
+/// balance may be empty.
+template <class A>
+void router_backward(Stream stream, const Router& router, View<const A> probabilities,
+                     const std::int32_t* chosen, View<const A> dweights, View<const A> balance,
+                     const std::int32_t* packed, View<A> dlogits);
 
 // cross_entropy.cu
 template <class T>
 void cross_entropy(Stream stream, View<const sum_t<T>> logits, const std::int32_t* targets,
                    View<const sum_t<T>> weight, std::int64_t excluded, View<sum_t<T>> loss,
                    View<T> dlogits);
-/// The two halves of cross_entropy for a vocabulary that is split over ranks: logits begin at the
-/// id `first`. statistics [rows, 3]: the largest logit, the sum of exp(logit - largest), and the
-/// target's logit, -infinity where the target is not among these ids. A is float or double.
+/// The parts of cross_entropy for a vocabulary that is split over ranks. A is float or double.
 template <class A>
-void cross_entropy_statistics(Stream stream, View<const A> logits, const std::int32_t* targets,
-                              std::int64_t first, std::int64_t excluded, View<double> statistics);
-/// statistics of the whole vocabulary: the largest of the first, with it the sum of
-/// sum * exp(largest - whole largest), and the largest of the third.
+void cross_entropy_statistics(Stream stream, View<const A> logits, std::int64_t first,
+                              const std::int32_t* targets, std::int64_t excluded,
+                              View<A> statistics);
+template <class A>
+void merge_cross_entropy(Stream stream, View<const A> parts, View<A> statistics, View<A> loss);
 template <class T>
-void cross_entropy_gradient(Stream stream, View<const sum_t<T>> logits,
+void cross_entropy_gradient(Stream stream, View<const sum_t<T>> logits, std::int64_t first,
                             const std::int32_t* targets, View<const sum_t<T>> weight,
-                            std::int64_t first, std::int64_t excluded,
-                            View<const double> statistics, View<sum_t<T>> loss, View<T> dlogits);
+                            std::int64_t excluded, View<const sum_t<T>> statistics,
+                            View<T> dlogits);
 
 // optimizer.cu
 /// result[0] = sum of squares; partial [most_partials]

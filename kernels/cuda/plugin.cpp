@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library exports to kernels/backend.cpp. Both sides are built together, so C++ types and
 // exceptions cross the border.
+#include <cstdlib>
+
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_device.h"
 #ifndef BDLM_EMU
@@ -12,6 +14,10 @@ using namespace bdlm;
 #define BDLM_EXPORT extern "C" __attribute__((visibility("default")))
 
 BDLM_EXPORT int bdlm_devices() {
+  // Read when the driver starts. A stream a group of ranks and one for computation are more than the
+  // eight hardware queues it makes by itself; of two streams in one queue, one that waits for another
+  // rank can hold back the very work that this rank waits for. 32 is the most there are.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;  // not written when there is no driver
   const cudaError_t status = cudaGetDeviceCount(&count);
   require(status == cudaSuccess, "no CUDA device can be used: {} ({})", cudaGetErrorString(status),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/runtime.h"
@@ -15,8 +16,13 @@ class Products {
  public:
   virtual ~Products() = default;
   /// c = op(a) op(b) + addend; no addend (empty): without it; addend may be c. Row-major, checked.
+  /// like: sizes by which an algorithm is chosen, so that groups of nearly as many rows share one.
   virtual void multiply(const Tensor& a, Transpose trans_a, const Tensor& b, Transpose trans_b,
-                        const Tensor& addend, const Tensor& c, const ProductSizes& sizes) = 0;
+                        const Tensor& addend, const Tensor& c, const ProductSizes& sizes,
+                        const ProductSizes& like) = 0;
+  /// As Device::grouped_gemm, in one launch, checked. False where that cannot be: nothing was done.
+  virtual bool multiply_groups(const Tensor& a, std::span<const std::int64_t> rows,
+                               const Tensor& w, Transpose trans_w, const Tensor& c) = 0;
 };
 
 /// Enqueues on `stream`; workspace comes from `device`.

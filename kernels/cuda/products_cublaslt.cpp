@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/products_grouped.h"
 
 namespace bdlm::cuda {
 namespace {
@@ -74,19 +75,29 @@ class CublasLtProducts final : public Products {
   ~CublasLtProducts() override { cublasLtDestroy(handle_); }
 
   void multiply(const Tensor& a, Transpose trans_a, const Tensor& b, Transpose trans_b,
-                const Tensor& addend, const Tensor& c, const ProductSizes& sizes) override {
+                const Tensor& addend, const Tensor& c, const ProductSizes& sizes,
+                const ProductSizes& like) override {
     const bool adds = addend.data != nullptr;
     const Tensor& source = adds ? addend : c;
     const Operation operation(a.dtype, trans_b, trans_a);
     const Matrix first(b), second(a), in(source), out(c);
-    const Key key{a.dtype,  c.dtype,         trans_a == Transpose::yes, trans_b == Transpose::yes,
-                  adds,     sizes.m,         sizes.n,                   sizes.k,
-                  a.stride, b.stride,        source.stride,             c.stride,
-                  alignment_of(a), alignment_of(b), alignment_of(source), alignment_of(c)};
-    auto found = algorithms_.find(key);
-    if (found == algorithms_.end())
-      found = algorithms_.emplace(key, choose(operation, first, second, in, out, key)).first;
-    const cublasLtMatmulHeuristicResult_t& chosen = found->second;
+    const auto algorithm = [&](const ProductSizes& s) {
+      return chosen_for(operation, shaped(a, trans_a, s.m, s.k), trans_a,
+                        shaped(b, trans_b, s.k, s.n), trans_b,
+                        shaped(source, Transpose::no, s.m, s.n),
+                        shaped(c, Transpose::no, s.m, s.n), adds, s);
+    };
+    cublasLtMatmulHeuristicResult_t chosen = algorithm(like);
+    if (like.m != sizes.m || like.n != sizes.n || like.k != sizes.k) {
+      cublasLtMatmulHeuristicResult_t own = {};
+      const bool fits = cublasLtMatmulAlgoCheck(handle_, operation.desc, first.layout,
+                                                second.layout, in.layout, out.layout, &chosen.algo,
+                                                &own) == CUBLAS_STATUS_SUCCESS;
+      if (fits)
+        chosen.workspaceSize = own.workspaceSize;
+      else
+        chosen = algorithm(sizes);
+    }
     const Buffer workspace =
         device_.allocate(1, static_cast<std::int64_t>(chosen.workspaceSize), DType::bf16,
                          Memory::workspace);  // twice the bytes: never too small
@@ -96,11 +107,39 @@ class CublasLtProducts final : public Products {
       run<float>(operation, b, first, a, second, source, in, c, out, chosen, workspace, adds);
   }
 
+  bool multiply_groups(const Tensor& a, std::span<const std::int64_t> rows, const Tensor& w,
+                       Transpose trans_w, const Tensor& c) override {
+    return grouped_.multiply(a, rows, w, trans_w, c);
+  }
+
  private:
   // dtypes, transposes, addend, sizes, strides, alignments
   using Key = std::tuple<DType, DType, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
                          std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t,
                          std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  /// Another matrix in the place of x: of these sizes once it is turned.
+  static Tensor shaped(Tensor x, Transpose turned, std::int64_t rows, std::int64_t cols) {
+    x.rows = turned == Transpose::yes ? cols : rows;
+    x.cols = turned == Transpose::yes ? rows : cols;
+    return x;
+  }
+
+  cublasLtMatmulHeuristicResult_t chosen_for(const Operation& operation, const Tensor& a,
+                                             Transpose trans_a, const Tensor& b, Transpose trans_b,
+                                             const Tensor& source, const Tensor& c, bool adds,
+                                             const ProductSizes& sizes) {
+    const Key key{a.dtype,  c.dtype,         trans_a == Transpose::yes, trans_b == Transpose::yes,
+                  adds,     sizes.m,         sizes.n,                   sizes.k,
+                  a.stride, b.stride,        source.stride,             c.stride,
+                  alignment_of(a), alignment_of(b), alignment_of(source), alignment_of(c)};
+    const auto found = algorithms_.find(key);
+    if (found != algorithms_.end()) return found->second;
+    constexpr std::size_t most = 8192;  // rows are tokens: their number differs, without an end
+    if (algorithms_.size() >= most) algorithms_.clear();
+    const Matrix first(b), second(a), in(source), out(c);
+    return algorithms_.emplace(key, choose(operation, first, second, in, out, key)).first->second;
+  }
 
   cublasLtMatmulHeuristicResult_t choose(const Operation& operation, const Matrix& first,
                                          const Matrix& second, const Matrix& in, const Matrix& out,
@@ -146,6 +185,7 @@ class CublasLtProducts final : public Products {
   Stream stream_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, cublasLtMatmulHeuristicResult_t> algorithms_;
+  GroupedProducts grouped_{device_, stream_};
 };
 
 }  // namespace

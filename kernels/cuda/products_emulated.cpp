@@ -25,13 +25,19 @@ class EmulatedProducts final : public Products {
   explicit EmulatedProducts(Stream stream) : cpu_(make_cpu_device(1)), stream_(stream) {}
 
   void multiply(const Tensor& a, Transpose trans_a, const Tensor& b, Transpose trans_b,
-                const Tensor& addend, const Tensor& c, const ProductSizes&) override {
+                const Tensor& addend, const Tensor& c, const ProductSizes&,
+                const ProductSizes&) override {
     auto product = std::make_unique<Product>(Product{cpu_.get(), a, b, addend, c, trans_a, trans_b});
     check_cuda(cudaLaunchHostFunc(stream_, [](void* data) {
                  const std::unique_ptr<Product> mine(static_cast<Product*>(data));
                  mine->run();
                }, product.release()),
                "a product");
+  }
+
+  bool multiply_groups(const Tensor&, std::span<const std::int64_t>, const Tensor&, Transpose,
+                       const Tensor&) override {
+    return false;
   }
 
  private:

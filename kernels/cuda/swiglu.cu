@@ -13,12 +13,13 @@ constexpr int pieces = 2;
 
 template <class T, int N>
 __global__ void __launch_bounds__(cover_threads)
-    forward(Cover<N, pieces> cover, View<const T> gate_up, View<T> y) {
+    forward(Cover<N, pieces> cover, View<const T> gate_up, View<const sum_t<T>> weight, View<T> y) {
   using A = sum_t<T>;
   const std::int64_t row = cover.row();
   if (row >= y.rows) return;
   const T* gate = gate_up.data + row * gate_up.stride;
   const T* up = gate + y.cols;
+  const A w = weight.data != nullptr ? weight.data[row * weight.stride] : A(1);
   Vector<T, N> gates[pieces], ups[pieces];
 #pragma unroll
   for (int p = 0; p < pieces; ++p) {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(cover_threads)
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const A g = load(gates[p].at[k]);
-      store(out.at[k], g / (A(1) + std::exp(-g)) * load(ups[p].at[k]));
+      store(out.at[k], g / (A(1) + std::exp(-g)) * load(ups[p].at[k]) * w);
     }
     store_vector<N>(y.data + row * y.stride + col, out);
   }
@@ -87,12 +88,12 @@ bool halves_fit(const View<T>& x, std::int64_t half) {
 }  // namespace
 
 template <class T>
-void swiglu_forward(Stream stream, View<const T> gate_up, View<T> y) {
+void swiglu_forward(Stream stream, View<const T> gate_up, View<const sum_t<T>> weight, View<T> y) {
   if (y.rows == 0 || y.cols == 0) return;
   const auto run = [&]<int N>() {
     const CoverShape shape = cover<N, pieces>(y.rows, y.cols);
     launch("swiglu_forward", forward<T, N>, {shape.grid, shape.block, 0, stream},
-           Cover<N, pieces>{shape.across}, gate_up, y);
+           Cover<N, pieces>{shape.across}, gate_up, weight, y);
   };
   constexpr int wide = vector_width<T>();
   if (halves_fit<wide>(gate_up, y.cols) && fits<wide>(y)) {
@@ -118,8 +119,8 @@ void swiglu_backward(Stream stream, View<const T> gate_up, View<const T> dy, Vie
   }
 }
 
-#define BDLM_SWIGLU(T)                                             \
-  template void swiglu_forward<T>(Stream, View<const T>, View<T>); \
+#define BDLM_SWIGLU(T)                                                                   \
+  template void swiglu_forward<T>(Stream, View<const T>, View<const sum_t<T>>, View<T>); \
   template void swiglu_backward<T>(Stream, View<const T>, View<const T>, View<T>);
 BDLM_SWIGLU(double)
 BDLM_SWIGLU(float)

@@ -123,7 +123,7 @@ cudaError_t Queues::finish(cudaStream_t stream) {
   end.stream = find(stream);
   if (!end.stream) return cudaErrorInvalidResourceHandle;
   end.ticket = end.stream->pushed;
-  run_until(end, lock);
+  run_until(end, Patience::waits, lock);
   return status_locked(end.stream->device);
 }
 
@@ -131,7 +131,7 @@ cudaError_t Queues::finish(const std::shared_ptr<Point>& point, int device) {
   if (inside_operation()) return cudaErrorNotPermitted;
   const Lock execution(execution_);
   Lock lock(state_);
-  if (point) run_until(*point, lock);
+  if (point) run_until(*point, Patience::waits, lock);
   return status_locked(device);
 }
 

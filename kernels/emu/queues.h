@@ -19,10 +19,13 @@
 
 namespace bdlm::emu {
 
+/// waits: for something outside of this process, such as another rank; to be run again.
+enum class Progress : std::uint8_t { done, waits };
+
 /// std::function for what can only be moved.
 struct Work {
   virtual ~Work() = default;
-  virtual void run() = 0;
+  virtual Progress run() = 0;
 };
 
 struct HostRange {
@@ -68,6 +71,8 @@ class Queues {
   cudaError_t query(cudaStream_t stream);
   cudaError_t query(const std::shared_ptr<Point>& point, int device);
 
+  /// Runs an operation of any stream, as a device does by itself; false where none can be run.
+  bool advance();
   /// Whether no stream of any device has anything to do.
   bool idle();
   /// Whether a queued copy reads or writes host memory in this range.
@@ -80,13 +85,14 @@ class Queues {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  enum class Patience : std::uint8_t { waits, gives_up };  // where an operation waits for others
   cudaError_t push_operation(cudaStream_t stream, Operation operation);
   void run_work_now(Work& work);
   std::shared_ptr<CUstream_st> find(cudaStream_t stream);
-  void run_until(const Point& point, Lock& lock);
-  void run_needed(const Point& point, Lock& lock);
+  void run_until(const Point& point, Patience patience, Lock& lock);
+  void run_needed(const Point& point, Patience patience, Lock& lock);
   bool run_any(Lock& lock);
-  void run_front(CUstream_st& stream, Lock& lock);
+  Progress run_front(CUstream_st& stream, Lock& lock);
   void finish_streams(int device, bool blocking_only, Lock& lock);
   void after_push(const Point& point);
   cudaError_t query_point(Point& point, int& queries, int device);
@@ -121,7 +127,10 @@ template <class F>
 struct WorkOf final : Work {
   F f;
   explicit WorkOf(F&& function) : f(std::move(function)) {}
-  void run() override { f(); }
+  Progress run() override {
+    if constexpr (std::is_same_v<decltype(f()), Progress>) return f();
+    else return f(), Progress::done;
+  }
 };
 
 template <class F>

@@ -2,6 +2,7 @@
 // In which order queued operations run.
 #include <chrono>
 #include <exception>
+#include <thread>
 #include <vector>
 
 #include "kernels/emu/config.h"
@@ -12,6 +13,7 @@ namespace {
 
 // A lazy stream lets this many queries find it busy before it works.
 constexpr int vain_queries = 2;
+constexpr std::chrono::microseconds poll_interval{20};
 
 thread_local bool inside = false;
 
@@ -38,28 +40,36 @@ std::uint64_t Queues::random() {
   return random_state_;
 }
 
-void Queues::run_front(CUstream_st& stream, Lock& lock) {
+Progress Queues::run_front(CUstream_st& stream, Lock& lock) {
   Operation operation = std::move(stream.operations.front());
   stream.operations.pop_front();
   std::string failure;
   if (operation.work) {
+    Progress progress = Progress::done;
     lock.unlock();
     try {
       const InsideOperation mark;
-      operation.work->run();
+      progress = operation.work->run();
     } catch (const std::exception& e) {
       failure = e.what();
     }
-    operation.work.reset();
+    if (progress == Progress::done) operation.work.reset();
     lock.lock();
+    if (progress == Progress::waits) {
+      if (!failed_devices_.count(stream.device))
+        stream.operations.push_front(std::move(operation));
+      return Progress::waits;
+    }
   }
   ++stream.completed;
   if (operation.records) operation.records->time = now();
   if (!failure.empty()) fail_locked(stream.device, failure);
+  return Progress::done;
 }
 
-/// Runs what `point` needs and nothing else. Events point backwards in time: no cycle can be.
-void Queues::run_needed(const Point& point, Lock& lock) {
+/// Runs what `point` needs and nothing else, but while that waits for other ranks. Events point
+/// backwards in time: no cycle can be.
+void Queues::run_needed(const Point& point, Patience patience, Lock& lock) {
   std::vector<const Point*> needed{&point};
   std::vector<std::shared_ptr<Point>> kept;  // a failure drops the operations that own them
   while (!needed.empty()) {
@@ -69,8 +79,12 @@ void Queues::run_needed(const Point& point, Lock& lock) {
     } else if (blocked(*next.stream)) {
       kept.push_back(next.stream->operations.front().waits_for);
       needed.push_back(kept.back().get());
-    } else {
-      run_front(*next.stream, lock);
+    } else if (run_front(*next.stream, lock) == Progress::waits) {
+      if (patience == Patience::gives_up) return;
+      if (run_any(lock)) continue;
+      lock.unlock();
+      std::this_thread::sleep_for(poll_interval);
+      lock.lock();
     }
   }
 }
@@ -80,17 +94,28 @@ bool Queues::run_any(Lock& lock) {
   std::vector<std::shared_ptr<CUstream_st>> ready;
   for (const auto& s : streams_)
     if (!s->operations.empty() && !blocked(*s)) ready.push_back(s);
-  if (ready.empty()) return false;
-  run_front(*ready[random() % ready.size()], lock);
-  return true;
+  const std::size_t first = ready.empty() ? 0 : random() % ready.size();
+  for (std::size_t i = 0; i < ready.size(); ++i) {
+    CUstream_st& stream = *ready[(first + i) % ready.size()];
+    // A failure on the way drops what was ready.
+    if (!stream.operations.empty() && run_front(stream, lock) == Progress::done) return true;
+  }
+  return false;
 }
 
-void Queues::run_until(const Point& point, Lock& lock) {
+bool Queues::advance() {
+  const Lock execution(execution_, std::try_to_lock);
+  if (!execution.owns_lock()) return false;
+  Lock lock(state_);
+  return run_any(lock);
+}
+
+void Queues::run_until(const Point& point, Patience patience, Lock& lock) {
   if (config().streams == Streams::random) {
     while (!point.reached() && run_any(lock)) {
     }
   }
-  run_needed(point, lock);
+  run_needed(point, patience, lock);
   std::erase_if(streams_, [](const auto& s) { return s->destroyed && s->operations.empty(); });
 }
 
@@ -101,7 +126,7 @@ void Queues::finish_streams(int device, bool blocking_only, Lock& lock) {
     Point end;
     end.stream = s;
     end.ticket = s->pushed;
-    run_until(end, lock);
+    run_until(end, Patience::waits, lock);
   }
 }
 
@@ -111,7 +136,7 @@ void Queues::after_push(const Point& point) {
   const Lock execution(execution_);
   Lock lock(state_);
   if (mode == Streams::eager) {
-    run_until(point, lock);
+    run_until(point, Patience::gives_up, lock);
   } else {
     for (std::uint64_t count = random() % 3; count; --count) run_any(lock);
   }
@@ -131,7 +156,7 @@ cudaError_t Queues::query_point(Point& point, int& queries, int device) {
   if (config().streams == Streams::random) {
     run_any(lock);
   } else {
-    run_until(point, lock);
+    run_until(point, Patience::gives_up, lock);
   }
   return point.reached() ? status_locked(device) : cudaErrorNotReady;
 }

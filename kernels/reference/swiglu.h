@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain definition: silu(gate) * up.
+// Plain definitions: silu(gate) * up, and the same times a weight for each row.
 #pragma once
 
 #include <cmath>
@@ -30,6 +30,28 @@ void swiglu_backward(const Matrix<A>& gate_up, const Matrix<A>& dy, Matrix<A>& d
       dgate_up(i, j) = dy(i, j) * up * (s + gate * s * (A(1) - s));
       dgate_up(i, j + dy.cols) = dy(i, j) * gate * s;
     }
+  }
+}
+
+template <class A>
+void weighted_swiglu_forward(const Matrix<A>& gate_up, const Matrix<A>& weight, Matrix<A>& y) {
+  swiglu_forward(gate_up, y);
+  for (std::int64_t i = 0; i < y.rows; ++i) {
+    for (std::int64_t j = 0; j < y.cols; ++j) y(i, j) *= weight(i, 0);
+  }
+}
+
+/// The forward's output is weighted_swiglu_forward's.
+template <class A>
+void weighted_swiglu_backward(const Matrix<A>& gate_up, const Matrix<A>& weight,
+                              const Matrix<A>& dy, Matrix<A>& dgate_up, Matrix<A>& dweight) {
+  Matrix<A> plain(dy.rows, dy.cols);
+  swiglu_forward(gate_up, plain);
+  swiglu_backward(gate_up, dy, dgate_up);
+  for (std::int64_t i = 0; i < dy.rows; ++i) {
+    dweight(i, 0) = 0;
+    for (std::int64_t j = 0; j < dy.cols; ++j) dweight(i, 0) += dy(i, j) * plain(i, j);
+    for (std::int64_t j = 0; j < 2 * dy.cols; ++j) dgate_up(i, j) *= weight(i, 0);
   }
 }
 

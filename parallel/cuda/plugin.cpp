@@ -10,7 +10,8 @@ extern "C" __attribute__((visibility("default"))) Communicator* bdlm_make_group(
     const std::string& name) {
   std::unique_ptr<Communicator> group(host);
   auto mine = std::static_pointer_cast<cuda::CudaDevice>(device);  // made by this library
-  return (transport == Transport::nccl
+  // A group of one has nothing to say: a communicator of NCCL's would only cost memory and time.
+  return (transport == Transport::nccl && group->size() > 1
               ? cuda::make_nccl_group(std::move(group), mine, std::move(traffic), name)
               : cuda::make_staged_group(std::move(group), mine))
       .release();

@@ -4,6 +4,9 @@
 // posted, so that two transfers of a pair never mix.
 #include <deque>
 #include <exception>
+#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "parallel/cuda/device_group.h"
@@ -13,9 +16,29 @@ namespace {
 
 class StagedTransfer;
 
+/// Messages that have still to leave, of all groups of a device: before the host waits for others
+/// in one group, what it owes in every other must be on its way, or two ranks wait for each other.
+class Outbox {
+ public:
+  static std::shared_ptr<Outbox> of(const CudaDevice& device) {
+    static std::map<const CudaDevice*, std::weak_ptr<Outbox>> all;
+    std::shared_ptr<Outbox> outbox = all[&device].lock();
+    if (!outbox) all[&device] = outbox = std::make_shared<Outbox>();
+    return outbox;
+  }
+  void add(StagedTransfer& transfer) { unsent_.push_back(&transfer); }
+  void remove(StagedTransfer& transfer) { std::erase(unsent_, &transfer); }
+  /// Sends what has been copied to the host; all of it, if need be by waiting for the copies.
+  void send_copied(bool all);
+
+ private:
+  std::deque<StagedTransfer*> unsent_;
+};
+
 class StagedGroup final : public DeviceGroup {
  public:
-  using DeviceGroup::DeviceGroup;
+  StagedGroup(std::unique_ptr<Communicator> host, std::shared_ptr<CudaDevice> device)
+      : DeviceGroup(std::move(host), std::move(device)), outbox_(Outbox::of(device_)) {}
 
   std::unique_ptr<Transfer> post(std::span<const Message> receives, std::span<const Message> sends,
                                  Purpose purpose) override;
@@ -32,14 +55,14 @@ class StagedGroup final : public DeviceGroup {
   Stream copies() { return stream_; }
   Stream computation() { return device_.stream(); }
 
-  /// Sends what has been copied to the host; all of it, if need be by waiting for the copies.
-  void send_copied(bool all);
+  Outbox& outbox() { return *outbox_; }
+  void before_host_call() override { outbox_->send_copied(true); }
 
   /// The host's copy of a flat tensor, and the way back.
   Staging::Block fetch(const Tensor& x, std::size_t room);
   void put_back(Staging::Block block, std::size_t offset, const Tensor& x);
 
-  std::deque<StagedTransfer*> unsent_;
+  std::shared_ptr<Outbox> outbox_;
 };
 
 class StagedTransfer final : public Transfer {
@@ -70,13 +93,13 @@ class StagedTransfer final : public Transfer {
     if (std::uncaught_exceptions() == exceptions_)
       wait_all();
     else
-      std::erase(group_.unsent_, this);
+      group_.outbox().remove(*this);
   }
 
   void wait_receive(std::size_t i) override {
     Arrival& arrival = arrivals_.at(i);
     if (arrival.here) return;
-    group_.send_copied(true);  // others may wait for it before they send
+    group_.outbox().send_copied(true);  // others may wait for it before they send
     receiving_->wait_receive(i);
     check_cuda(cudaMemcpyAsync(arrival.to.data, arrival.block.data, bytes_of(arrival.to),
                                cudaMemcpyHostToDevice, group_.copies()),
@@ -89,7 +112,7 @@ class StagedTransfer final : public Transfer {
   }
 
   void wait_all() override {
-    group_.send_copied(true);
+    group_.outbox().send_copied(true);
     for (std::size_t i = 0; i < arrivals_.size(); ++i) wait_receive(i);
     if (sending_) sending_->wait_all();
     for (const Staging::Block& block : blocks_) group_.staging().release(block);
@@ -98,7 +121,7 @@ class StagedTransfer final : public Transfer {
   }
 
   void progress() override {
-    group_.send_copied(false);
+    group_.outbox().send_copied(false);
     receiving_->progress();
     if (sending_) sending_->progress();
   }
@@ -131,12 +154,12 @@ std::unique_ptr<Transfer> StagedGroup::post(std::span<const Message> receives,
                                             std::span<const Message> sends, Purpose purpose) {
   follow_device();
   auto transfer = std::make_unique<StagedTransfer>(*this, receives, sends, purpose);
-  unsent_.push_back(transfer.get());
-  send_copied(false);
+  outbox_->add(*transfer);
+  outbox_->send_copied(false);
   return transfer;
 }
 
-void StagedGroup::send_copied(bool all) {
+void Outbox::send_copied(bool all) {
   while (!unsent_.empty() && (all || unsent_.front()->copied())) {
     unsent_.front()->send();
     unsent_.pop_front();
@@ -161,7 +184,7 @@ void StagedGroup::put_back(Staging::Block block, std::size_t offset, const Tenso
 std::unique_ptr<Transfer> StagedGroup::start_reduce_scatter(Tensor whole,
                                                             std::span<const std::int64_t> counts,
                                                             Tensor mine, Purpose purpose) {
-  send_copied(true);
+  outbox_->send_copied(true);
   const std::size_t bytes = static_cast<std::size_t>(whole.size()) * size_of(whole.dtype);
   const Staging::Block all = fetch(whole, bytes);
   const Tensor host{all.data, 1, whole.size(), whole.size(), whole.dtype};
@@ -178,7 +201,7 @@ std::unique_ptr<Transfer> StagedGroup::start_reduce_scatter(Tensor whole,
 std::unique_ptr<Transfer> StagedGroup::start_all_gather(Tensor mine,
                                                         std::span<const std::int64_t> counts,
                                                         Tensor whole, Purpose purpose) {
-  send_copied(true);
+  outbox_->send_copied(true);
   const std::size_t bytes = static_cast<std::size_t>(whole.size()) * size_of(whole.dtype);
   const Staging::Block own = fetch(mine, static_cast<std::size_t>(mine.size()) * size_of(mine.dtype));
   const Staging::Block all = staging().acquire(bytes);

@@ -1,144 +1,183 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every operation is made of sends and receives, which a piece of work tries until all are done.
 #ifdef BDLM_EMU
 #include "parallel/emu/nccl.h"
 
-#define OMPI_SKIP_MPICXX 1
-#include <mpi.h>
-
-#include <atomic>
 #include <cstring>
-#include <functional>
+#include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/emu/queues.h"
+#include "parallel/emu/own_motion.h"
+#include "parallel/emu/pipes.h"
+
+using bdlm::emu::Pipes;
+using bdlm::emu::Progress;
+
 struct ncclComm {
-  MPI_Comm mpi = MPI_COMM_NULL;
-  int rank = 0, size = 1;
-  std::atomic<ncclResult_t> failed{ncclSuccess};
+  std::shared_ptr<Pipes> pipes;
+  bdlm::emu::OwnMotion device;
 };
 
 namespace {
 
-/// Starts the operation; what it has not finished it adds to the requests.
-using Operation = std::function<int(std::vector<MPI_Request>&)>;
+std::size_t size_of(ncclDataType_t type) {
+  return type == ncclDouble ? 8 : type == ncclFloat ? 4 : 1;
+}
+
+/// One send or receive. NCCL's send may wait for its receive, so it is done when it has been read:
+/// an order that counts on buffers fails.
+struct Step {
+  bool sends = false;
+  int peer = 0;
+  char* data = nullptr;
+  std::size_t bytes = 0, at = 0;
+  std::uint64_t end = 0;  // of a send, among all that the peer gets
+  bool moved(Pipes& pipes) {
+    if (at < bytes) {
+      at += sends ? pipes.write(peer, data + at, bytes - at)
+                  : pipes.read(peer, data + at, bytes - at);
+      if (at < bytes) return false;
+      if (sends) end = pipes.written(peer);
+    }
+    return !sends || pipes.fetched(peer) >= end;
+  }
+};
+
+/// What a sum is made of once everything has arrived: in rank order.
+struct Sum {
+  ncclDataType_t type = ncclFloat;
+  std::size_t count = 0;
+  const char* mine = nullptr;
+  std::vector<std::vector<char>> parts;  // by rank; the own one is empty
+  char* to = nullptr;
+
+  template <class T>
+  void add(int rank) const {
+    std::vector<T> total(count, T(0)), part(count);
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+      std::memcpy(part.data(), static_cast<int>(r) == rank ? mine : parts[r].data(),
+                  count * sizeof(T));
+      for (std::size_t i = 0; i < count; ++i) total[i] += part[i];
+    }
+    std::memcpy(to, total.data(), count * sizeof(T));
+  }
+};
 
 struct Group {
   int depth = 0;
-  std::vector<Operation> operations;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
+  std::vector<Step> steps;
+  std::vector<std::unique_ptr<Sum>> sums;
 };
 thread_local Group group;
 
-struct Work {
-  ncclComm_t comm;
-  std::vector<Operation> operations;
+struct Operation {
+  std::shared_ptr<Pipes> pipes;
+  std::vector<Step> steps;
+  std::vector<std::unique_ptr<Sum>> sums;
+
+  Progress operator()() {
+    if (pipes->given_up) return Progress::done;
+    // Of the steps of a pipe only the first that is not done may move.
+    std::vector<bool> busy(static_cast<std::size_t>(2 * pipes->ranks()), false);
+    bool all = true;
+    for (Step& step : steps) {
+      const auto pipe = static_cast<std::size_t>(2 * step.peer + (step.sends ? 1 : 0));
+      if (busy[pipe] || step.moved(*pipes)) continue;
+      busy[pipe] = true;
+      all = false;
+    }
+    if (!all) return Progress::waits;
+    for (const auto& sum : sums)
+      sum->type == ncclDouble ? sum->add<double>(pipes->rank()) : sum->add<float>(pipes->rank());
+    return Progress::done;
+  }
 };
 
-void run(void* data) {
-  const std::unique_ptr<Work> work(static_cast<Work*>(data));
-  std::vector<MPI_Request> requests;
-  int status = MPI_SUCCESS;
-  for (const Operation& operation : work->operations) {
-    const int code = operation(requests);
-    if (code != MPI_SUCCESS) status = code;
-  }
-  const int code =
-      MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
-  if (status != MPI_SUCCESS || code != MPI_SUCCESS) work->comm->failed = ncclInternalError;
+ncclResult_t enqueue(Group made) {
+  if (made.steps.empty() && made.sums.empty()) return ncclSuccess;
+  Operation operation{made.comm->pipes, std::move(made.steps), std::move(made.sums)};
+  return bdlm::emu::queues().push(made.stream, std::move(operation)) == cudaSuccess
+             ? ncclSuccess
+             : ncclInternalError;
 }
 
-ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::vector<Operation> operations) {
-  auto work = std::make_unique<Work>(Work{comm, std::move(operations)});
-  return cudaLaunchHostFunc(stream, run, work.release()) == cudaSuccess ? ncclSuccess
-                                                                         : ncclInternalError;
-}
-
-ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Operation operation) {
-  if (group.depth == 0) {
-    std::vector<Operation> alone;
-    alone.push_back(std::move(operation));
-    return enqueue(comm, stream, std::move(alone));
-  }
-  if (!group.operations.empty() && (group.comm != comm || group.stream != stream))
+/// Adds what `fill` puts into the group, which is one of its own outside of ncclGroupStart.
+template <class Fill>
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, Fill fill) {
+  if (group.depth > 0 && group.comm != nullptr && (group.comm != comm || group.stream != stream))
     return ncclInvalidUsage;  // NCCL allows it; nobody here does it
   group.comm = comm;
   group.stream = stream;
-  group.operations.push_back(std::move(operation));
-  return ncclSuccess;
+  fill(*comm->pipes);
+  return group.depth > 0 ? ncclSuccess : enqueue(std::exchange(group, {}));
 }
 
-MPI_Datatype mpi_type(ncclDataType_t type) {
-  return type == ncclDouble ? MPI_DOUBLE : type == ncclFloat ? MPI_FLOAT : MPI_BYTE;
+void send(int peer, const void* data, std::size_t bytes) {
+  group.steps.push_back({true, peer, static_cast<char*>(const_cast<void*>(data)), bytes});
 }
-int bytes_of(ncclDataType_t type) { return type == ncclDouble ? 8 : type == ncclFloat ? 4 : 1; }
+void receive(int peer, void* data, std::size_t bytes) {
+  group.steps.push_back({false, peer, static_cast<char*>(data), bytes});
+}
 
-/// What an id says: who rank 0 is and which communicator of it.
-struct Meeting {
-  int host = 0, number = 0;
-};
+/// Everybody's part [count] to `root`.
+void reduce(Pipes& pipes, const void* part, void* to, std::size_t count, ncclDataType_t type,
+            int root) {
+  const std::size_t bytes = count * size_of(type);
+  if (pipes.rank() != root) return send(root, part, bytes);
+  auto sum = std::make_unique<Sum>(
+      Sum{type, count, static_cast<const char*>(part), {}, static_cast<char*>(to)});
+  for (int r = 0; r < pipes.ranks(); ++r) {
+    std::vector<char>& theirs = sum->parts.emplace_back(r == root ? 0 : bytes);
+    if (r != root) receive(r, theirs.data(), bytes);
+  }
+  group.sums.push_back(std::move(sum));
+}
+
+void broadcast(Pipes& pipes, const void* from, void* to, std::size_t bytes, int root) {
+  if (pipes.rank() != root) return receive(root, to, bytes);
+  for (int r = 0; r < pipes.ranks(); ++r)
+    if (r != root) send(r, from, bytes);
+  if (from == to) return;
+  send(root, from, bytes);
+  receive(root, to, bytes);
+}
 
 }  // namespace
 
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static int made = 0;
-  Meeting meeting{0, ++made};
-  MPI_Comm_rank(MPI_COMM_WORLD, &meeting.host);
-  std::memcpy(id->internal, &meeting, sizeof meeting);
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) try {
+  const std::string path = Pipes::make();
+  std::memcpy(id->internal, path.c_str(), path.size() + 1);
   return ncclSuccess;
+} catch (const std::exception&) {
+  return ncclInternalError;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  Meeting meeting;
-  std::memcpy(&meeting, id.internal, sizeof meeting);
-  const int tag = 20000 + meeting.number;
-  std::vector<int> members(static_cast<std::size_t>(ranks));
-  int self = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &self);
-  if (rank == 0) {
-    members[0] = self;
-    for (int i = 1; i < ranks; ++i) {
-      int pair[2];
-      MPI_Recv(pair, 2, MPI_INT, MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      members[static_cast<std::size_t>(pair[0])] = pair[1];
-    }
-    for (int i = 1; i < ranks; ++i)
-      MPI_Send(members.data(), ranks, MPI_INT, members[static_cast<std::size_t>(i)], tag + 1,
-               MPI_COMM_WORLD);
-  } else {
-    const int pair[2] = {rank, self};
-    MPI_Send(pair, 2, MPI_INT, meeting.host, tag, MPI_COMM_WORLD);
-    MPI_Recv(members.data(), ranks, MPI_INT, meeting.host, tag + 1, MPI_COMM_WORLD,
-             MPI_STATUS_IGNORE);
-  }
-  MPI_Group world, chosen;
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  MPI_Group_incl(world, ranks, members.data(), &chosen);
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) try {
   auto made = std::make_unique<ncclComm>();
-  made->rank = rank;
-  made->size = ranks;
-  const int code = MPI_Comm_create_group(MPI_COMM_WORLD, chosen, tag, &made->mpi);
-  MPI_Group_free(&chosen);
-  MPI_Group_free(&world);
+  made->pipes = std::make_shared<Pipes>(id.internal, ranks, rank);
   *comm = made.release();
-  return code == MPI_SUCCESS ? ncclSuccess : ncclInternalError;
+  return ncclSuccess;
+} catch (const std::exception&) {
+  return ncclInternalError;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  if (comm == nullptr) return ncclSuccess;
-  MPI_Comm_free(&comm->mpi);
   delete comm;
   return ncclSuccess;
 }
-
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  delete comm;  // others may not answer: the MPI communicator stays
-  return ncclSuccess;
+  if (comm != nullptr) comm->pipes->given_up = true;
+  return ncclCommDestroy(comm);
 }
 
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  *error = comm->failed;
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
+  *error = ncclSuccess;
   return ncclSuccess;
 }
 
@@ -154,62 +193,48 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   if (group.depth == 0) return ncclInvalidUsage;
-  if (--group.depth > 0 || group.operations.empty()) return ncclSuccess;
-  return enqueue(group.comm, group.stream, std::exchange(group.operations, {}));
+  return --group.depth > 0 ? ncclSuccess : enqueue(std::exchange(group, {}));
 }
 
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return add(comm, stream, [=](std::vector<MPI_Request>& requests) {
-    // Synchronous: NCCL's send may wait for its receive, so an order that counts on buffers fails.
-    return MPI_Issend(data, static_cast<int>(count), mpi_type(type), peer, 0, comm->mpi,
-                      &requests.emplace_back());
-  });
+  return add(comm, stream, [&](Pipes&) { send(peer, data, count * size_of(type)); });
 }
 
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return add(comm, stream, [=](std::vector<MPI_Request>& requests) {
-    return MPI_Irecv(data, static_cast<int>(count), mpi_type(type), peer, 0, comm->mpi,
-                     &requests.emplace_back());
-  });
+  return add(comm, stream, [&](Pipes&) { receive(peer, data, count * size_of(type)); });
 }
 
-ncclResult_t ncclReduce(const void* send, void* receive, std::size_t count, ncclDataType_t type,
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t, int root, ncclComm_t comm, cudaStream_t stream) {
-  return add(comm, stream, [=](std::vector<MPI_Request>&) {
-    const bool in_place = comm->rank == root && send == receive;
-    return MPI_Reduce(in_place ? MPI_IN_PLACE : send, receive, static_cast<int>(count),
-                      mpi_type(type), MPI_SUM, root, comm->mpi);
+  return add(comm, stream, [&](Pipes& pipes) { reduce(pipes, from, to, count, type, root); });
+}
+
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream,
+             [&](Pipes& pipes) { broadcast(pipes, from, to, count * size_of(type), root); });
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, [&](Pipes& pipes) {
+    const std::size_t bytes = count * size_of(type);
+    for (int root = 0; root < pipes.ranks(); ++root)
+      reduce(pipes, static_cast<const char*>(from) + static_cast<std::size_t>(root) * bytes, to,
+             count, type, root);
   });
 }
 
-ncclResult_t ncclBroadcast(const void* send, void* receive, std::size_t count,
-                           ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
-  return add(comm, stream, [=](std::vector<MPI_Request>&) {
-    if (comm->rank == root && send != receive)
-      std::memcpy(receive, send, count * static_cast<std::size_t>(bytes_of(type)));
-    return MPI_Bcast(receive, static_cast<int>(count), mpi_type(type), root, comm->mpi);
-  });
-}
-
-ncclResult_t ncclReduceScatter(const void* send, void* receive, std::size_t count,
-                               ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
-                               cudaStream_t stream) {
-  return add(comm, stream, [=](std::vector<MPI_Request>&) {
-    return MPI_Reduce_scatter_block(send, receive, static_cast<int>(count), mpi_type(type),
-                                    MPI_SUM, comm->mpi);
-  });
-}
-
-ncclResult_t ncclAllGather(const void* send, void* receive, std::size_t count,
-                           ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  return add(comm, stream, [=](std::vector<MPI_Request>&) {
-    const std::size_t bytes = count * static_cast<std::size_t>(bytes_of(type));
-    const bool in_place = send == static_cast<char*>(receive) +
-                                      static_cast<std::size_t>(comm->rank) * bytes;
-    return MPI_Allgather(in_place ? MPI_IN_PLACE : send, static_cast<int>(count), mpi_type(type),
-                         receive, static_cast<int>(count), mpi_type(type), comm->mpi);
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, [&](Pipes& pipes) {
+    const std::size_t bytes = count * size_of(type);
+    for (int root = 0; root < pipes.ranks(); ++root) {
+      char* const part = static_cast<char*>(to) + static_cast<std::size_t>(root) * bytes;
+      broadcast(pipes, root == pipes.rank() ? from : part, part, bytes, root);
+    }
   });
 }
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL that parallel/cuda/nccl_group.cpp uses, with NCCL's names, for the emulation:
-// operations lie in the emulated stream and are done by MPI when the stream gets there. A group is
-// one piece of work, and the next one in the stream waits for it, as on a device: an order that
-// would lock NCCL up locks this up too.
+// The part of NCCL that parallel/cuda/nccl_group.cpp uses, with NCCL's names, for the emulation. A
+// group of operations is one piece of work in an emulated stream; the next one there waits for it,
+// as on a device: an order that would lock NCCL up locks this up too. Bytes travel through pipes in
+// shared memory (pipes.h), and while a process has a communicator a thread plays the device that
+// goes on by itself, whatever the host waits for. Ranks are processes of one machine.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,12 @@
 
 #include "kernels/cuda/runtime.h"
 
-enum ncclResult_t { ncclSuccess = 0, ncclInternalError = 3, ncclInvalidUsage = 5, ncclInProgress = 7 };
+enum ncclResult_t {
+  ncclSuccess = 0,
+  ncclInternalError = 3,
+  ncclInvalidUsage = 5,
+  ncclInProgress = 7
+};
 enum ncclDataType_t { ncclUint8 = 1, ncclFloat = 7, ncclDouble = 8 };
 enum ncclRedOp_t { ncclSum = 0 };
 struct ncclUniqueId {

@@ -73,6 +73,118 @@ TEST_CASE("cross_entropy: the gradient is that of the weighted loss") {
   });
 }
 
+TEST_CASE("cross_entropy: parts of the vocabulary give the whole") {
+  struct Case {
+    std::int64_t rows, vocab;
+    std::vector<std::int64_t> ends;  // of the parts
+    std::int64_t excluded;
+  };
+  const std::vector<Case> cases{{0, 9, {4, 9, 9}, 2},       {5, 33, {7, 8, 33}, 7},
+                                {37, 33, {0, 20, 33}, -1},  {5, 1200, {400, 404, 1200}, 5},
+                                {7, 9001, {1, 5000, 9001}, 0}};
+  on_all([&]<class T>(Device& device) {
+    using A = accumulate_t<T>;
+    const DType type = dtype_of<T>(), sums = accumulate_type(type);
+    for (const Case& c : cases) {
+      const auto targets = some_targets(c.rows, c.vocab, c.excluded);
+      const auto list = upload(device, targets);
+      const auto logits = TestMatrix(sums, c.rows, c.vocab, 3).random(1, 4);
+      const auto weight = TestMatrix(sums, c.rows, 1, 2).random(2);
+      TestMatrix parts(sums, 3 * c.rows, 3, 1), all(sums, c.rows, 3, 2), loss(sums, c.rows, 1, 1);
+      TestMatrix dlogits(type, c.rows, c.vocab, 1);
+      const auto each_part = [&](auto&& body) {
+        for (std::size_t part = 0; part < 3; ++part) {
+          const std::int64_t first = part > 0 ? c.ends[part - 1] : 0;
+          body(first, c.ends[part] - first, static_cast<std::int64_t>(part));
+        }
+      };
+      reference::Matrix<Truth> statistics(3 * c.rows, 3);
+      each_part([&](std::int64_t first, std::int64_t count, std::int64_t part) {
+        device.cross_entropy_statistics(logits.tensor().slice_cols(first, count), first,
+                                        list.data, c.excluded,
+                                        parts.tensor().slice_rows(part * c.rows, c.rows));
+        reference::Matrix<Truth> mine(c.rows, count), result(c.rows, 3);
+        for (std::int64_t i = 0; i < c.rows; ++i) {
+          for (std::int64_t j = 0; j < count; ++j) mine(i, j) = logits.get(i, first + j);
+        }
+        reference::cross_entropy_statistics(mine, first, targets, c.excluded, result);
+        std::copy(result.values.begin(), result.values.end(),
+                  statistics.values.begin() + part * c.rows * 3);
+      });
+      for (std::int64_t i = 0; i < 3 * c.rows; ++i) {
+        INFO("part " << i / c.rows << ", row " << i % c.rows);
+        CHECK(parts.get(i, 0) == double(statistics(i, 0)));
+        CHECK(parts.get(i, 1) == Approx(double(statistics(i, 1))).epsilon(1e-5));
+        CHECK(parts.get(i, 2) == double(statistics(i, 2)));
+      }
+
+      device.merge_cross_entropy(parts, all, loss);
+      each_part([&](std::int64_t first, std::int64_t count, std::int64_t) {
+        device.cross_entropy_gradient(logits.tensor().slice_cols(first, count), first, list.data,
+                                      weight, c.excluded, all,
+                                      dlogits.tensor().slice_cols(first, count));
+      });
+      const auto plain = [&]<class B>(B) {
+        std::pair<reference::Matrix<B>, reference::Matrix<B>> r{{c.rows, 1}, {c.rows, c.vocab}};
+        reference::cross_entropy(logits.values<B>(), targets, weight.values<B>(), c.excluded,
+                                 r.first, r.second);
+        return r;
+      };
+      const auto truth = plain(Truth{});
+      const auto naive = plain(A{});
+      INFO(c.vocab << " ids, excluded " << c.excluded);
+      check_close("loss", loss, truth.first, naive.first);
+      check_close("dlogits", dlogits, truth.second, naive.second);
+      CHECK(all.padding_untouched());
+
+      if (type != sums) continue;
+      TestMatrix over = TestMatrix(sums, c.rows, c.vocab, 1).from(logits.values<double>());
+      each_part([&](std::int64_t first, std::int64_t count, std::int64_t) {
+        const Tensor part = over.tensor().slice_cols(first, count);
+        device.cross_entropy_gradient(part, first, list.data, weight, c.excluded, all, part);
+      });
+      CHECK(over.bytes() == dlogits.bytes());
+    }
+  });
+}
+
+TEST_CASE("cross_entropy: parts in which nothing is possible") {
+  on_devices([](Device& device) {
+    // Two parts of two ids; of the first only what is excluded, what is impossible, what is no
+    // number.
+    const std::vector<std::int32_t> targets{2, 2, 2, 0};
+    const auto list = upload(device, targets);
+    TestMatrix logits = TestMatrix(DType::f32, 4, 4).filled(1);
+    for (std::int64_t j = 0; j < 2; ++j) {
+      logits.set(1, j, -INFINITY);
+      logits.set(2, j, NAN);
+    }
+    const auto weight = TestMatrix(DType::f32, 4, 1).filled(1);
+    TestMatrix parts(DType::f32, 8, 3), all(DType::f32, 4, 3), loss(DType::f32, 4, 1);
+    TestMatrix dlogits(DType::f32, 4, 4);
+    for (const std::int64_t part : {0, 1}) {
+      device.cross_entropy_statistics(logits.tensor().slice_cols(2 * part, 2), 2 * part, list.data,
+                                      0, parts.tensor().slice_rows(4 * part, 4));
+    }
+    device.merge_cross_entropy(parts, all, loss);
+    for (const std::int64_t part : {0, 1}) {
+      device.cross_entropy_gradient(logits.tensor().slice_cols(2 * part, 2), 2 * part, list.data,
+                                    weight, 0, all, dlogits.tensor().slice_cols(2 * part, 2));
+    }
+    CHECK(parts.get(1, 0) == -INFINITY);
+    CHECK(parts.get(1, 1) == 0);
+    CHECK(loss.get(0, 0) == Approx(std::log(3.0)));
+    CHECK(loss.get(1, 0) == Approx(std::log(2.0)));
+    CHECK(dlogits.get(1, 1) == 0);
+    CHECK(dlogits.get(1, 2) == Approx(-0.5));
+    CHECK(std::isnan(loss.get(2, 0)));
+    CHECK(std::isnan(dlogits.get(2, 3)));
+    CHECK(parts.get(3, 2) == -INFINITY);  // the target is what is excluded
+    CHECK(std::isinf(loss.get(3, 0)));
+    for (std::int64_t i = 0; i < 4; ++i) CHECK(dlogits.get(i, 0) == 0);
+  });
+}
+
 TEST_CASE("cross_entropy: extreme logits") {
   on_devices([](Device& device) {
     TestMatrix logits = TestMatrix(DType::f32, 4, 6).filled(-INFINITY);

@@ -86,6 +86,32 @@ TEST_CASE("gather_rows and scatter_add_rows") {
   });
 }
 
+TEST_CASE("add_gathered_rows adds each row's list in order") {
+  on_pairs([](Device& device, DType from, DType to, const Shape& s) {
+    for (const std::int64_t count : {0, 1, 3}) {
+      const std::int64_t some = 2 * s.rows + 1;
+      std::vector<std::int32_t> places;
+      for (std::int64_t i = 0; i < s.rows * count; ++i) {
+        places.push_back(static_cast<std::int32_t>(i * 7 % some));
+      }
+      const auto list = upload(device, places);
+      const TestMatrix x = TestMatrix(from, some, s.cols, s.padding).random(1);
+      const TestMatrix before = TestMatrix(to, s.rows, s.cols).random(2);
+      TestMatrix y = TestMatrix(to, s.rows, s.cols, 2 * s.padding).from(before.values<double>());
+      device.add_gathered_rows(x, list.data, count, y);
+      CHECK(holds(y, [&](auto i, auto j) {
+        const bool wide = from == DType::f64 || to == DType::f64;
+        double sum = before.get(i, j);
+        for (std::int64_t n = 0; n < count; ++n) {
+          sum += x.get(places[std::size_t(i * count + n)], j);
+          if (!wide) sum = static_cast<float>(sum);
+        }
+        return rounded(to, sum);
+      }));
+    }
+  });
+}
+
 TEST_CASE("host copies are contiguous") {
   on_devices([](Device& device) {
     const TestMatrix x = TestMatrix(DType::bf16, 5, 3, 4).random(1);
@@ -124,4 +150,6 @@ TEST_CASE("movement refuses what does not fit", "[cpu]") {
   CHECK_THROWS_AS(device->gather_rows(x, outside, y), Error);
   CHECK_THROWS_AS(device->gather_rows(x, negative, y), Error);
   CHECK_THROWS_AS(device->scatter_add_rows(y, outside, x), Error);
+  CHECK_THROWS_AS(device->add_gathered_rows(x, outside, 1, y), Error);
+  CHECK_THROWS_AS(device->add_gathered_rows(z, outside, 1, y), Error);
 }

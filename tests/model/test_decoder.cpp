@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/dispatch.h"
-#include "model/decoder.h"
+#include "model/whole_model.h"
 
 namespace bdlm {
 namespace {
@@ -73,13 +73,14 @@ Outcome run(Recompute recompute, std::int64_t chunk, DType compute = DType::f64,
   options.residual = residual;
   options.recompute.assign(4, recompute);
   options.loss_chunk = chunk;
-  Decoder decoder(*device, m, options, exchange, true);
+  WholeModel whole(*device, m, options, exchange, true);
+  Decoder& decoder = whole.decoder();
   std::vector<double> weights(static_cast<std::size_t>(decoder.layout().size));
   initialize(m, decoder.layout(), 1, 0, decoder.layout().size, weights.data());
   for (double& w : weights) w = convert<double>(convert<bfloat16>(w));  // the same in every dtype
   const Buffer wide = device->allocate(1, decoder.layout().size, DType::f64, Memory::workspace);
   device->copy_from_host(weights.data(), wide);
-  device->copy(wide, decoder.weights());
+  device->copy(wide, whole.weights());
 
   const std::vector<std::int64_t> documents{150, 1, 77};  // blocks of 8: ragged
   constexpr std::int64_t tokens = 228;
@@ -102,7 +103,7 @@ Outcome run(Recompute recompute, std::int64_t chunk, DType compute = DType::f64,
   outcome.peak = device->memory().peak_by_kind[static_cast<std::size_t>(Memory::activations)];
   outcome.work = decoder.work();
   for (std::int64_t l = 0; l < plan.layers(); ++l) outcome.pairs += plan.at(l).pairs();
-  outcome.gradients = in_double(*device, decoder.gradients());
+  outcome.gradients = in_double(*device, whole.gradients());
   return outcome;
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("views point at their tensors, stacked ones as one matrix", "[paramete
   const ParameterLayout layout = layout_of(config);
   std::vector<double> memory(static_cast<std::size_t>(layout.size));
   const Tensor flat{memory.data(), 1, layout.size, layout.size, DType::f64};
-  const ModelTensors model = view(config, layout, flat);
+  const ParameterMemory place = in_flat(flat);
 
   const auto check = [&](const Tensor& tensor, const std::string& name, std::int64_t rows,
                          std::int64_t cols) {
@@ -112,11 +112,11 @@ TEST_CASE("views point at their tensors, stacked ones as one matrix", "[paramete
     CHECK(tensor.cols == cols);
     CHECK(tensor.contiguous());
   };
-  check(model.embedding, "model.embed_tokens.weight", 13, 10);
-  check(model.norm, "model.norm.weight", 1, 10);
-  check(model.head, "lm_head.weight", 13, 10);
-  REQUIRE(model.layers.size() == 2);
-  const LayerTensors& layer = model.layers[1];
+  check(view_embedding(layout, place), "model.embed_tokens.weight", 13, 10);
+  const HeadView head = view_head(config, layout, place, place);
+  check(head.norm, "model.norm.weight", 1, 10);
+  check(head.head, "lm_head.weight", 13, 10);
+  const LayerTensors layer = view_layer(config, layout, 1, place);
   const std::string base = "model.layers.1.";
   check(layer.input_norm, base + "input_layernorm.weight", 1, 10);
   check(layer.q, base + "self_attn.q_proj.weight", 24, 10);
@@ -137,11 +137,29 @@ TEST_CASE("views point at their tensors, stacked ones as one matrix", "[paramete
 
   const ModelConfig bare = odd(true, false, false);
   const ParameterLayout less = layout_of(bare);
-  const ModelTensors tied = view(bare, less, {memory.data(), 1, less.size, less.size, DType::f64});
-  CHECK(tied.head.data == tied.embedding.data);
-  CHECK(tied.layers[0].q_bias.empty());
-  CHECK(tied.layers[0].q_norm.empty());
-  CHECK_THROWS_AS(view(bare, less, flat), Error);  // a range of another model
+  CHECK(view_head(bare, less, place, place).head.data == view_embedding(less, place).data);
+  CHECK(view_layer(bare, less, 0, place).q_bias.empty());
+  CHECK(view_layer(bare, less, 0, place).q_norm.empty());
+  CHECK_THROWS_AS(view_layer(bare, less, 2, place), Error);  // there is no such layer
+}
+
+TEST_CASE("a tied head is in the memory of the embedding and the norm in that of its own unit",
+          "[parameters]") {
+  const ModelConfig config = odd(true, false, false);
+  const ParameterLayout layout = layout_of(config);
+  const auto memory_of = [&](std::vector<double>& memory, std::size_t unit) {
+    return [&memory, &layout, unit](Holders holders, FlatRange range) -> Tensor {
+      const FlatRange part = layout.units[unit][static_cast<std::size_t>(holders)];
+      require(range.begin >= part.begin && range.begin + range.count <= part.begin + part.count,
+              "unit {} was asked for memory of another", unit);
+      return {memory.data() + (range.begin - part.begin), 1, range.count, range.count, DType::f64};
+    };
+  };
+  std::vector<double> first(1000), last(1000);
+  const HeadView head = view_head(config, layout, memory_of(last, layout.units.size() - 1),
+                                  memory_of(first, 0));
+  CHECK(address(head.norm) == last.data());
+  CHECK(address(head.head) == first.data());
 }
 
 TEST_CASE("initial values do not depend on who makes which part", "[parameters]") {

@@ -28,8 +28,8 @@ struct World {
   std::string save(const ParameterLayout& layout, const StateShare& share, std::int64_t step,
                    std::int64_t keep = 0) {
     return error_of([&] {
-      save_checkpoint(mesh, run_folder, {step, 2 * step, step, 0, 7}, "run: {}\n", layout, share,
-                      keep);
+      save_checkpoint(mesh.world(), mesh.sizes(), run_folder, {step, 2 * step, step, 0, 7},
+                      "run: {}\n", layout, layout, share, keep);
     });
   }
   int ranks() { return mesh.world().size(); }
@@ -48,7 +48,7 @@ TEST_CASE("n ranks save, any partition loads", "[test_checkpoint]") {
   for (std::int64_t bucket : {5, 40, 1000}) {
     for (DType type : {DType::f32, DType::f64}) {
       ++step;
-      const ShardLayout shards(layout.size, world.ranks(), bucket);
+      const ShardLayout shards({0, layout.size}, world.ranks(), bucket);
       State state(shards.parts(world.mesh.rank()), type);
       state.fill(layout, static_cast<double>(step));
       REQUIRE(world.save(layout, state.share, step, 2).empty());
@@ -56,11 +56,11 @@ TEST_CASE("n ranks save, any partition loads", "[test_checkpoint]") {
       REQUIRE(info.progress.step == step);
       REQUIRE(info.mesh.ranks() == world.ranks());
       for (int ranks : {1, 2, 3, 5}) {
-        const ShardLayout others(layout.size, ranks, 11);
+        const ShardLayout others({0, layout.size}, ranks, 11);
         for (int rank = 0; rank < ranks; ++rank) {
           State got(others.parts(rank), DType::f32);
           got.fill(layout, -1);
-          load_checkpoint(info, layout, true, got.share);
+          load_checkpoint(info, layout, layout, true, got.share);
           REQUIRE(got.wrong(layout, static_cast<double>(step)) == 0);
         }
       }
@@ -86,14 +86,14 @@ TEST_CASE("ranks that own nothing write no file", "[test_checkpoint]") {
   }
   CHECK(shards == 1);
   State got({{0, layout.size}}, DType::f32);
-  load_checkpoint(info, layout, true, got.share);
+  load_checkpoint(info, layout, layout, true, got.share);
   CHECK(got.wrong(layout) == 0);
 }
 
 TEST_CASE("one rank's failure is everybody's, and old checkpoints stay", "[test_checkpoint]") {
   World world;
   const ParameterLayout layout = odd_layout();
-  const ShardLayout shards(layout.size, world.ranks(), 20);
+  const ShardLayout shards({0, layout.size}, world.ranks(), 20);
   State state(shards.parts(world.mesh.rank()), DType::f32);
   state.fill(layout);
   REQUIRE(world.save(layout, state.share, 1).empty());

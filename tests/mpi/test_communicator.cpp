@@ -81,9 +81,9 @@ TEST_CASE("messages of two purposes do not mix", "[test_communicator]") {
   constexpr std::int64_t bytes = sizeof(int);
   const Message sends[] = {{first.data(), bytes, right}, {second.data(), bytes, right}};
   const Message receives[] = {{got_first.data(), bytes, left}, {got_second.data(), bytes, left}};
-  auto b = world->post({receives + 1, 1}, {}, Purpose::exchange_gradient);
+  auto b = world->expect({receives + 1, 1}, Purpose::exchange_gradient);
   auto a = world->post({receives, 1}, {sends, 1}, Purpose::exchange_forward);
-  auto c = world->post({}, {sends + 1, 1}, Purpose::exchange_gradient);
+  auto c = world->answer({sends + 1, 1}, Purpose::exchange_gradient);
   for (auto* transfer : {&a, &b, &c}) (*transfer)->wait_all();
   test::device()->synchronize();
   CHECK(got_first[0] == 1);

@@ -28,7 +28,7 @@ TEST_CASE("a mesh groups consecutive ranks for csbp and strided ones for data", 
     CHECK(mesh.speaks() == (me == 0));
     const auto in_csbp = members(mesh.csbp(), ranks, me);
     const auto in_data = members(mesh.data(), ranks, me);
-    const auto in_replicas = members(mesh.replicas(), ranks, me);
+    const auto in_replicas = members(mesh.holders(Holders::sharded), ranks, me);
     for (int r = 0; r < ranks; ++r) {
       const auto i = static_cast<std::size_t>(r);
       CHECK(in_csbp[i] == (r / csbp == me / csbp ? 1 + r % csbp : 0));

@@ -13,7 +13,7 @@ TEST_CASE("gradients are summed into parts and parameters come back whole", "[te
   auto traffic = std::make_shared<Traffic>();
   auto world = test::device_world(traffic);
   const int me = world->rank(), ranks = world->size();
-  const ShardLayout layout(size, ranks, bucket);
+  const ShardLayout layout({0, size}, ranks, bucket);
   const auto parts = layout.parts(me);
 
   test::SharedVector<float> gradients(static_cast<std::size_t>(size));
@@ -58,8 +58,8 @@ TEST_CASE("one rank owns everything in place", "[test_zero]") {
   if (world->size() > 1) return;
   test::SharedVector<float> data{1, 2, 3};
   const Tensor flat{data.data(), 1, 3, 3, DType::f32};
-  reduce_scatter_gradients(*world, ShardLayout(3, 1, 2), flat, flat);
-  all_gather_parameters(*world, ShardLayout(3, 1, 2), flat);
+  reduce_scatter_gradients(*world, ShardLayout({0, 3}, 1, 2), flat, flat);
+  all_gather_parameters(*world, ShardLayout({0, 3}, 1, 2), flat);
   test::device()->synchronize();
   CHECK(data == test::SharedVector<float>{1, 2, 3});
 }

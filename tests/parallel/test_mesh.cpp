@@ -13,18 +13,24 @@ TEST_CASE("data is what is left of the world") {
   CHECK(sizes.data == 3);
   CHECK(sizes.ranks() == 12);
   CHECK(fit_mesh({}, 1).ranks() == 1);
+  const MeshSizes all = fit_mesh({.tensor = 2, .csbp = 3, .pipeline = 2, .expert = 4}, 24);
+  CHECK(all.data == 2);
+  CHECK(all.expert == 4);
 }
 
 TEST_CASE("a world that does not divide is refused with what would fit") {
   CHECK_THROWS_WITH(fit_mesh({.csbp = 8}, 12),
-                    "12 ranks do not divide into csbp 8: use a multiple of 8, or parallel.csbp 1, "
-                    "2, 3, 4, 6 or 12");
+                    "12 ranks do not divide into csbp 8: start 8 or 16 ranks, or set parallel.csbp "
+                    "to 6 or 12");
   CHECK_THROWS_WITH(fit_mesh({.csbp = 2}, 1),
-                    "1 rank does not divide into csbp 2: use a multiple of 2, or parallel.csbp 1");
-  CHECK_THROWS_WITH(fit_mesh({.csbp = 0}, 4), Catch::Contains("parallel.csbp is 0"));
-  CHECK_THROWS_WITH(fit_mesh({.tensor = 2}, 4), Catch::Contains("parallel.tensor is 2"));
-  CHECK_THROWS_WITH(fit_mesh({.pipeline = 2}, 4), Catch::Contains("parallel.pipeline is 2"));
-  CHECK_THROWS_WITH(fit_mesh({.expert = 4}, 4), Catch::Contains("parallel.expert is 4"));
+                    "1 rank does not divide into csbp 2: start 2 ranks, or set parallel.csbp to 1");
+  CHECK_THROWS_WITH(fit_mesh({.csbp = 0}, 4), "parallel.csbp is 0: it is at least 1");
+  CHECK_THROWS_WITH(fit_mesh({.tensor = 2, .csbp = 4}, 12),
+                    "12 ranks do not divide into tensor 2 x csbp 4: start 8 or 16 ranks, or set "
+                    "parallel.tensor to 1 or 3, or parallel.csbp to 3 or 6");
+  // Ranks that suit the experts too.
+  CHECK_THROWS_WITH(fit_mesh({.csbp = 2, .expert = 4}, 7),
+                    "7 ranks do not divide into csbp 2: start 4 or 8 ranks");
 }
 
 TEST_CASE("ranks are numbered tensor first, then csbp, data, pipeline") {

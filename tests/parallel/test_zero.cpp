@@ -11,7 +11,7 @@ TEST_CASE("every element has one owner") {
   const std::int64_t size = GENERATE(0, 1, 6, 7, 100, 1003);
   const int ranks = GENERATE(1, 2, 3, 8);
   const std::int64_t bucket = GENERATE(1, 5, 64, 5000);
-  const ShardLayout layout(size, ranks, bucket);
+  const ShardLayout layout({0, size}, ranks, bucket);
 
   std::int64_t covered = 0;
   for (const FlatRange& b : layout.buckets()) {
@@ -45,7 +45,7 @@ TEST_CASE("every element has one owner") {
 }
 
 TEST_CASE("bytes sent and received agree over all ranks") {
-  const ShardLayout layout(1003, 5, 64);
+  const ShardLayout layout({0, 1003}, 5, 64);
   ZeroBytes sum;
   for (int r = 0; r < 5; ++r) {
     const ZeroBytes bytes = zero_bytes(layout, r, 4, 2);
@@ -58,12 +58,12 @@ TEST_CASE("bytes sent and received agree over all ranks") {
   CHECK(sum.reduce_received == sum.reduce_sent);
   CHECK(sum.gather_received == 2 * 1003 * 4);
   CHECK(sum.gather_sent == sum.gather_received);
-  const ZeroBytes alone = zero_bytes(ShardLayout(10, 1, 4), 0, 4, 2);
+  const ZeroBytes alone = zero_bytes(ShardLayout({0, 10}, 1, 4), 0, 4, 2);
   CHECK((alone.reduce_sent == 0 && alone.gather_received == 0));
 }
 
 TEST_CASE("a layout without ranks or with empty buckets is refused") {
-  CHECK_THROWS_AS(ShardLayout(10, 0, 4), Error);
-  CHECK_THROWS_AS(ShardLayout(10, 2, 0), Error);
-  CHECK_THROWS_AS(ShardLayout(-1, 2, 4), Error);
+  CHECK_THROWS_AS(ShardLayout({0, 10}, 0, 4), Error);
+  CHECK_THROWS_AS(ShardLayout({0, 10}, 2, 0), Error);
+  CHECK_THROWS_AS(ShardLayout({0, -1}, 2, 4), Error);
 }

@@ -29,7 +29,7 @@ void save(const Folder& folder, const ParameterLayout& layout, const StateShare&
           std::int64_t step, std::int64_t keep = 0) {
   SilentGroup world(0, 1);  // without MPI
   save_checkpoint(world, MeshSizes{}, folder.path.string(), {step, 8 * step, step - 1, 1, 99},
-                  run_file, layout, share, keep);
+                  run_file, layout, layout, share, keep);
 }
 
 std::vector<std::int64_t> steps(const Folder& folder) {
@@ -43,7 +43,7 @@ std::vector<std::int64_t> steps(const Folder& folder) {
 std::string load_error(const Folder& folder, const ParameterLayout& layout) {
   State state({{0, layout.size}}, DType::f32);
   return error_of([&] {
-    load_checkpoint(open_checkpoint(folder.step(1).string()), layout, true, state.share);
+    load_checkpoint(open_checkpoint(folder.step(1).string()), layout, layout, true, state.share);
   });
 }
 
@@ -107,13 +107,13 @@ TEST_CASE("a checkpoint gives back what was saved, in any partition and type") {
           State got({{begin, cut - begin}, {std::min(cut + 2, end), end - std::min(cut + 2, end)}},
                     wanted);
           got.fill(layout, -1);
-          load_checkpoint(info, layout, true, got.share);
+          load_checkpoint(info, layout, layout, true, got.share);
           REQUIRE(got.wrong(layout) == 0);
         }
       }
       State weights({{3, 70}}, wanted);
       weights.share.first = weights.share.second = {};
-      load_checkpoint(info, layout, false, weights.share);
+      load_checkpoint(info, layout, layout, false, weights.share);
       weights.share.first = weights.share.second = weights.share.master;
       CHECK(weights.wrong(layout, 1, 1) == 0);
     }
@@ -122,7 +122,7 @@ TEST_CASE("a checkpoint gives back what was saved, in any partition and type") {
 
 TEST_CASE("large attributes and more than one slab") {
   ParameterLayout layout;  // one tensor of 3 columns, cut into many boxes
-  layout.tensors.push_back({"w", 1 << 19, 3, false, 0});
+  layout.tensors.push_back({"w", 1 << 19, 3, false, 0, 1 << 19, 3});
   layout.size = 3 << 19;
   std::vector<FlatRange> parts;
   for (std::int64_t begin = 0; begin + 100 <= layout.size; begin += 200)
@@ -135,15 +135,16 @@ TEST_CASE("large attributes and more than one slab") {
   all.fill(layout);
   Folder folder("/dev/shm");
   save(folder, layout, all.share, 1);
-  load_checkpoint(open_checkpoint(folder.path.string()), layout, true, one.share);
+  load_checkpoint(open_checkpoint(folder.path.string()), layout, layout, true, one.share);
   CHECK(one.wrong(layout) == 0);
   State again({{0, layout.size}}, DType::f32);  // a run of elements longer than a slab
-  load_checkpoint(open_checkpoint(folder.path.string()), layout, true, again.share);
+  load_checkpoint(open_checkpoint(folder.path.string()), layout, layout, true, again.share);
   CHECK(again.wrong(layout) == 0);
   one.share.first = one.share.second = {};
   save(folder, layout, one.share, 2);
   CHECK_THAT(error_of([&] {
-               load_checkpoint(open_checkpoint(folder.step(2).string()), layout, false, all.share);
+               load_checkpoint(open_checkpoint(folder.step(2).string()), layout, layout, false,
+                               all.share);
              }),
              Contains("master/w: element 100 of 1572864 is not stored"));
 }
@@ -180,7 +181,7 @@ TEST_CASE("the newest keep are kept, and the one just written always") {
   save(folder, layout, state.share, 4);  // once more: replaced
   CHECK(!fs::exists(folder.path / "checkpoints/step_00000009.partial"));
   State got({{0, layout.size}}, DType::f32);
-  load_checkpoint(open_checkpoint(folder.path.string()), layout, true, got.share);
+  load_checkpoint(open_checkpoint(folder.path.string()), layout, layout, true, got.share);
   CHECK(got.wrong(layout, 2) == 0);
 }
 
@@ -263,8 +264,8 @@ TEST_CASE("a shard that is cut, gone or swapped is named") {
 TEST_CASE("tensors that are missing, extra or misshaped are all named") {
   Saved saved;
   ParameterLayout other = saved.layout;
-  other.tensors[0].cols = 3;
-  other.tensors[0].rows = 26;
+  other.tensors[0].cols = other.tensors[0].whole_cols = 3;
+  other.tensors[0].rows = other.tensors[0].whole_rows = 26;
   other.tensors[1].name = "model.layers.0.new.weight";
   other.tensors[4].vector = false;
   const std::string text = load_error(saved.folder, other);
@@ -318,7 +319,7 @@ TEST_CASE("a full disk is an Error, leaves the old checkpoint and no other trace
   small.fill(layout);
   save(folder, layout, small.share, 1);
   ParameterLayout large;
-  large.tensors.push_back({"w", 1000, 100, false, 0});
+  large.tensors.push_back({"w", 1000, 100, false, 0, 1000, 100});
   large.size = 100000;
   State state({{0, large.size}}, DType::f32);
   for (int attempt = 0; attempt < 3; ++attempt) {

@@ -17,7 +17,7 @@ namespace bdlm::test {
 inline ParameterLayout odd_layout() {
   ParameterLayout layout;
   const auto add = [&](const char* name, std::int64_t rows, std::int64_t cols, bool vector) {
-    layout.tensors.push_back({name, rows, cols, vector, layout.size});
+    layout.tensors.push_back({name, rows, cols, vector, layout.size, rows, cols});
     layout.size += (rows * cols + 7) / 8 * 8;
   };
   add("model.embed_tokens.weight", 13, 6, false);

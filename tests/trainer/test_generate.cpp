@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "model/whole_model.h"
 #include "trainer/generate.h"
 
 namespace bdlm {
@@ -39,16 +40,17 @@ Objective objective_of(CleanAttention clean, int shift) {
 struct Model {
   explicit Model(Device& device)
       : cache(device, config, DType::f64),
-        decoder(device, config,
-                {DType::f64, DType::f64, std::vector<Recompute>(3, Recompute::none)}, cache,
-                false) {
+        whole(device, config,
+              {DType::f64, DType::f64, std::vector<Recompute>(3, Recompute::none)}, cache, false),
+        decoder(whole.decoder()) {
     std::vector<double> weights(static_cast<std::size_t>(decoder.layout().size));
     initialize(config, decoder.layout(), 5, 0, decoder.layout().size, weights.data());
-    device.copy_from_host(weights.data(), decoder.weights());
+    device.copy_from_host(weights.data(), whole.weights());
   }
   ModelConfig config = tiny_model();
   KeyValueCache cache;
-  Decoder decoder;
+  WholeModel whole;
+  Decoder& decoder;
 };
 
 /// The next block by the training pass: clean prefix and one corrupted block of masks at its end.

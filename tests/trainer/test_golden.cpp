@@ -88,3 +88,19 @@ TEST_CASE("a golden case with an autoregressive term", "[golden]") {
   CHECK(golden.loss == Approx(0.3 * golden.diffusion_loss + golden.ar_loss).epsilon(1e-14));
   CHECK(golden.gradients.contains("diffusion_head.weight"));
 }
+
+TEST_CASE("golden mixtures have a balance term and fixed biases", "[golden]") {
+  Objective objective;
+  const Golden balance = read_golden(folder + "qwen3_moe_balance", objective);
+  CHECK(balance.aux_loss > 1);
+  CHECK(balance.loss == Approx(balance.diffusion_loss + 0.01 * balance.aux_loss).epsilon(1e-14));
+  CHECK(balance.gradients.size() == 4 * (9 + 8 * 3) + 3);
+
+  const Golden groups = read_golden(folder + "llada2_moe_groups", objective);
+  CHECK(groups.loss == groups.diffusion_loss);
+  const std::vector<double>& bias = groups.gradients.at("model.layers.2.mlp.gate.expert_bias");
+  CHECK(bias == std::vector<double>(8, 0.0));
+  CHECK(groups.train_parameters.at("model.layers.2.mlp.gate.expert_bias") != bias);
+  CHECK(groups.gradients.at("model.layers.0.attention.query_key_value.weight").size() ==
+        (4 + 2 * 2) * 16 * 32);
+}

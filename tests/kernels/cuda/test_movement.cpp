@@ -95,6 +95,33 @@ TEST_CASE("cuda movement: gather_rows and scatter_add_rows") {
   });
 }
 
+TEST_CASE("cuda movement: add_gathered_rows adds each row's list in order") {
+  on_pairs([]<class X, class Y>(const Shape& s) {
+    const DType from = dtype_of<X>(), to = dtype_of<Y>();
+    const std::int64_t count = 3, some = 2 * s.rows + 1;
+    std::vector<std::int32_t> places;
+    for (std::int64_t i = 0; i < s.rows * count; ++i) {
+      places.push_back(static_cast<std::int32_t>(i * 7 % some));
+    }
+    const TestMatrix x = TestMatrix(from, some, s.cols, s.padding).random(1);
+    const TestMatrix before = TestMatrix(to, s.rows, s.cols).random(2);
+    TestMatrix y = TestMatrix(to, s.rows, s.cols, 2 * s.padding).from(before.values<double>());
+    INFO(name_of(from) << " to " << name_of(to) << ", " << s.rows << " x " << s.cols);
+    if (s.rows > 0)
+      cuda::add_gathered_rows<X, Y>(nullptr, view<const X>(x), places.data(), count, view<Y>(y));
+    wait();
+    CHECK(holds(y, [&](auto i, auto j) {
+      const bool wide = from == DType::f64 || to == DType::f64;
+      double total = before.get(i, j);
+      for (std::int64_t n = 0; n < count; ++n) {
+        total += x.get(places[std::size_t(i * count + n)], j);
+        if (!wide) total = static_cast<float>(total);
+      }
+      return rounded(to, total);
+    }));
+  });
+}
+
 TEST_CASE("cuda movement: a copy of the same type keeps the bits of NaN") {
   float x[4], y[4];
   for (auto& value : x) value = std::bit_cast<float>(0x7f800123u);  // signalling, with a payload

@@ -2,6 +2,7 @@
 // The order of work in streams: what is promised holds in every mode, what is not promised fails in
 // some.
 
+#include "kernels/emu/queues.h"
 #include "tests/kernels/emu/two_streams.h"
 
 using namespace bdlm;
@@ -37,6 +38,33 @@ TEST_CASE("an event orders two streams and its absence is noticed") {
   };
   CHECK(run(true) == 0);
   CHECK(run(false) > 0);
+}
+
+TEST_CASE("work that waits for another process holds back its own stream only") {
+  in_all_modes([] {
+    TwoStreams f;
+    bool answered = false;
+    int asked = 0;
+    f.fill_x(f.first, 1);
+    const auto waits = [&] {
+      ++asked;
+      return answered ? emu::Progress::done : emu::Progress::waits;
+    };
+    CHECK(emu::queues().push(f.first, waits) == cudaSuccess);
+    f.fill_x(f.first, 7);
+    f.fetch(f.x, f.second);  // not ordered after the other stream: sees 1, or nothing yet
+    CHECK(cudaStreamSynchronize(f.second) == cudaSuccess);
+    CHECK(f.host[3] != 7);
+    while (emu::queues().advance()) {
+    }
+    CHECK(asked > 0);
+    CHECK(cudaStreamQuery(f.first) == cudaErrorNotReady);
+    answered = true;
+    CHECK(cudaStreamSynchronize(f.first) == cudaSuccess);
+    f.fetch(f.x, f.second);
+    CHECK(cudaStreamSynchronize(f.second) == cudaSuccess);
+    CHECK(f.host[3] == 7);
+  });
 }
 
 TEST_CASE("a wait is for what was recorded before it") {
