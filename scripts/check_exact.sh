@@ -35,7 +35,7 @@ trap 'rm -rf "$work"' EXIT
 limit=${CHECK_EXACT_LIMIT:-900}  # seconds of one launch: ranks that wait for each other fail a line
 ranks() {
   local n=$1; shift
-  timeout "$limit" mpirun -n "$n" --oversubscribe --bind-to none "$@"
+  timeout --foreground "$limit" mpirun -n "$n" --oversubscribe --bind-to none "$@"
 }
 
 # words "2x1x2(2)x4x1" -> $n ranks and $words, the --set arguments
